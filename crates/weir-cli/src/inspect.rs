@@ -87,6 +87,9 @@ pub(crate) fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
 pub(crate) fn logs(dir: &Path) -> Result<Vec<(String, u64)>> {
     let fail = |e: std::io::Error| Failure::new(format_args!("cannot list {}: {e}", dir.display()));
     let mut logs = Vec::new();
+    if !dir.is_dir() {
+        return Ok(logs);
+    }
     #[expect(clippy::disallowed_methods, reason = "sorted below")]
     for entry in std::fs::read_dir(dir).map_err(fail)? {
         let entry = entry.map_err(fail)?;

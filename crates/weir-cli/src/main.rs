@@ -7,7 +7,9 @@
 
 mod bench;
 mod demo;
+mod df;
 mod failure;
+mod format;
 mod inspect;
 mod interrupt;
 mod lab;
@@ -51,6 +53,12 @@ enum Command {
     /// Show what a store consists of: keyspaces, levels, runs, tables, logs
     #[command(after_help = EXIT_CODES)]
     Inspect(inspect::InspectArgs),
+    /// Make a file, or a block device, a store without a file system below
+    #[command(after_help = EXIT_CODES)]
+    Format(format::FormatArgs),
+    /// Show how much of a store's space is used, and by what
+    #[command(after_help = EXIT_CODES)]
+    Df(df::DfArgs),
     /// Read every table of a store, and what is still needed of its log, and name damage
     #[command(after_help = EXIT_CODES)]
     Verify(verify::VerifyArgs),
@@ -98,6 +106,8 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
         Command::Replay(args) => replay::run(args, &interrupt, out),
         Command::Generate(args) => replay::generate::run(args, out),
         Command::Inspect(args) => inspect::run(args, out),
+        Command::Format(args) => format::run(args, out),
+        Command::Df(args) => df::run(args, out),
         Command::Verify(args) => verify::run(args, out),
         Command::Repair(args) => repair::run(args, out),
         Command::Bench(args) => bench::run(args, &interrupt, out),

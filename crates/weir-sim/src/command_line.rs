@@ -17,6 +17,9 @@ pub(crate) struct CommandLine {
     /// Simulations at once
     #[arg(long, global = true, value_name = "N", default_value = "2", value_parser = count)]
     pub(crate) jobs: u64,
+    /// Stores are in one file, in slots, instead of in a directory
+    #[arg(long, global = true)]
+    pub(crate) slots: bool,
 }
 
 const EXIT_CODES: &str = "Exit codes:

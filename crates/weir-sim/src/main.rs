@@ -38,6 +38,7 @@ fn main() -> ExitCode {
     if let Command::KillChild(args) = &line.command {
         return child(args);
     }
+    weir_sim::world::use_slots(line.slots);
     let started = Instant::now();
     let result = run(&line);
     let seconds = started.elapsed().as_secs_f64();

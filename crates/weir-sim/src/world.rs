@@ -5,12 +5,13 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weir::sim::{
-    CrashPolicy, Faults, FaultyDir, Replayer, Settings, SimDisk, SimOptions, Simulation,
+    CrashPolicy, Dir, Faults, FaultyDir, Replayer, Settings, SimDisk, SimOptions, Simulation, format_in,
 };
-use weir::{Builder, Db};
+use weir::{Builder, Db, FormatOptions};
 
 pub use weir::sim::{ActorHandle, Site};
 
@@ -36,44 +37,77 @@ fn policy(number: usize) -> CrashPolicy {
 pub struct Disk {
     /// The disk of the engine's own simulation.
     pub sim: SimDisk,
+    /// Whether the store is in one file of it, in slots.
+    slots: bool,
+}
+
+/// Whether new disks hold their stores in slots.
+static SLOTS: AtomicBool = AtomicBool::new(false);
+
+/// The file that a store in slots is in.
+pub const STORE_FILE: &str = "store.weir";
+
+/// Bytes of that file. Most of it is never written, and takes no memory.
+const STORE_BYTES: u64 = 512 << 20;
+
+/// Lets stores on new disks of this process be in slots, or in directories.
+pub fn use_slots(slots: bool) {
+    SLOTS.store(slots, Ordering::Relaxed);
 }
 
 impl Disk {
-    /// An empty disk.
+    /// A disk without a store.
     #[must_use]
     pub fn new() -> Self {
-        Self { sim: SimDisk::new(SimOptions::default()) }
+        Self::with(SimDisk::new(SimOptions::default()), SLOTS.load(Ordering::Relaxed))
     }
 
-    /// An empty disk that records its changes.
+    /// The same, one that records its changes.
     #[must_use]
     pub fn recording() -> Self {
-        Self { sim: SimDisk::new(SimOptions { record: true, ..SimOptions::default() }) }
+        let Self { sim, slots } = Self::new();
+        Self { sim: sim.recorded(), slots }
+    }
+
+    fn with(sim: SimDisk, slots: bool) -> Self {
+        if slots {
+            let mut options = FormatOptions::new();
+            (options.slot_bytes, options.log_bytes) = (64 << 10, Some(8 << 20));
+            let formatted = format_in(&sim.dir(), STORE_FILE, STORE_BYTES, &options);
+            formatted.expect("a simulated disk without faults is formatted");
+        }
+        Self { sim, slots }
+    }
+
+    fn builder_in(&self, dir: Arc<dyn Dir>, seed: u64) -> Builder {
+        let builder = Db::builder("simulated").device(dir).seed(seed);
+        if self.slots { builder.device_file(STORE_FILE).discard(seed.is_multiple_of(2)) } else { builder }
     }
 
     /// A builder for the store on this disk.
     pub fn builder(&self, seed: u64) -> Builder {
-        Db::builder("simulated").device(self.sim.dir()).seed(seed)
+        self.builder_in(self.sim.dir(), seed)
     }
 
     /// The same, with faults that can be armed while the store is open.
     pub fn faulty_builder(&self, seed: u64) -> (Builder, Faults) {
         let dir = FaultyDir::over_disk(&self.sim);
         let faults = dir.faults();
-        (Db::builder("simulated").device(Arc::new(dir)).seed(seed), faults)
+        (self.builder_in(Arc::new(dir), seed), faults)
     }
 
     /// The disk as a process sees it that starts after this one was killed: what was written is
     /// there, what was not synced can still be lost.
     #[must_use]
     pub fn kill(&self) -> Self {
-        Self { sim: self.sim.fork() }
+        Self { sim: self.sim.fork(), slots: self.slots }
     }
 
     /// The disk after a power loss.
     #[must_use]
     pub fn power_loss(&self, number: u8, seed: u32) -> Self {
-        Self { sim: self.sim.crash(policy(usize::from(number)), u64::from(seed)) }
+        let sim = self.sim.crash(policy(usize::from(number)), u64::from(seed));
+        Self { sim, slots: self.slots }
     }
 
     /// Leaves what every opening leaves, the lock file.
@@ -81,7 +115,8 @@ impl Disk {
     /// # Errors
     /// The store is open.
     pub fn make_lock_file(&self) -> Result<(), String> {
-        self.sim.dir().lock("LOCK").map(drop).map_err(|e| e.to_string())
+        let name = if self.slots { STORE_FILE } else { "LOCK" };
+        self.sim.dir().lock(name).map(drop).map_err(|e| e.to_string())
     }
 
     /// Changes recorded so far.
@@ -198,19 +233,20 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<ActorHa
 /// A walk over a recorded run, for one thread.
 pub struct Walk {
     replayer: Replayer,
+    slots: bool,
 }
 
 impl Walk {
     /// A walk over what the disk has recorded.
     #[must_use]
     pub fn over(disk: &Disk) -> Self {
-        Self { replayer: disk.sim.replayer() }
+        Self { replayer: disk.sim.replayer(), slots: disk.slots }
     }
 
     /// Another walk over the same recording.
     #[must_use]
     pub fn again(&self) -> Self {
-        Self { replayer: self.replayer.restarted() }
+        Self { replayer: self.replayer.restarted(), slots: self.slots }
     }
 
     /// Changes in the recording.
@@ -240,7 +276,7 @@ impl Walk {
         } else {
             self.replayer.image(policy, seed)
         };
-        Disk { sim }
+        Disk { sim, slots: self.slots }
     }
 
     /// The last changes, for messages.

@@ -109,11 +109,15 @@ pub mod sim {
     pub use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
     pub use crate::read::buffered::bare::{through_lists, without_lists};
     pub use crate::storage::files::names::class_of;
+    pub use crate::storage::open::format_in;
     pub use crate::table::{blocks_entered, tables_touched};
 }
 
 pub use base::error::Damage;
 pub use base::value::Value;
+pub use storage::open::format;
+pub use storage::slots::{FormatOptions, SlotSpace};
+
 pub use db::batch::{BatchIter, BatchRecord, Commit, WriteBatch};
 pub use db::copies::CopiesCached;
 pub use db::inspect::{

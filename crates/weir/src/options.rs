@@ -184,7 +184,9 @@ pub struct DbOptions {
     /// it holds. A batch that is larger is written all the same, and what waits for flushes that
     /// are slower than writers stays in the log. A quarter of it bounds a log segment, whatever
     /// `log_segment_bytes` says, and a value. Range: [`LOG_AREA_BYTES_RANGE`]. Default:
-    /// [`DEFAULT_LOG_AREA_BYTES`].
+    /// [`DEFAULT_LOG_AREA_BYTES`]; in a store in a file or on a device at most the area that it was
+    /// formatted with, which writers do not leave: they wait for flushes, and a batch that does not
+    /// fit is refused.
     /// RocksDB: `max_total_wal_size`.
     pub log_area_bytes: u64,
     /// Tables that are open at once, besides those that are being read at the moment: each takes a
@@ -193,6 +195,12 @@ pub struct DbOptions {
     /// (`ulimit -n`) is raised to the hard one. Range: [`OPEN_FILES_MAX_RANGE`]. Default: `None`.
     /// RocksDB: `max_open_files`.
     pub open_files_max: Option<usize>,
+    /// Whether the device is told of slots that become free (discard, TRIM), so that an SSD or the
+    /// file system below has them back at once; for stores in a file or on a block device
+    /// ([`format`](crate::format)) only. Each removed table costs a request, and where the store is a
+    /// file, the next use of its slots costs the file system's metadata again. A device that cannot
+    /// is asked once. Default: false.
+    pub discard: bool,
     /// What tests and experiments set. Default: as no test needs it.
     pub debug: DebugDbOptions,
 }
@@ -256,6 +264,7 @@ impl Default for DbOptions {
             background_threads: DEFAULT_BACKGROUND_THREADS,
             log_segment_bytes: DEFAULT_LOG_SEGMENT_BYTES,
             log_area_bytes: DEFAULT_LOG_AREA_BYTES,
+            discard: false,
             open_files_max: None,
             debug: DebugDbOptions::default(),
         }

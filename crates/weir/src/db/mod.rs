@@ -101,6 +101,8 @@ pub struct Builder {
     pub(crate) options: DbOptions,
     pub(crate) default_options: Options,
     pub(crate) device: Option<Arc<dyn crate::device::Dir>>,
+    #[cfg(feature = "sim")]
+    pub(crate) device_file: Option<String>,
     pub(crate) seed: Option<u64>,
     pub(crate) eviction: crate::cache::Eviction,
     #[cfg(feature = "sim")]
@@ -133,6 +135,8 @@ impl Builder {
         log_segment_bytes: u64,
         /// Sets [`DbOptions::log_area_bytes`].
         log_area_bytes: u64,
+        /// Sets [`DbOptions::discard`].
+        discard: bool,
         /// Sets [`DbOptions::debug`], for tests and experiments.
         debug: DebugDbOptions,
     }
@@ -173,6 +177,28 @@ impl Builder {
     pub fn device(mut self, device: Arc<dyn crate::device::Dir>) -> Self {
         self.device = Some(device);
         self
+    }
+
+    /// Puts the store into this file of the [device](Self::device), which was formatted before. For
+    /// simulations.
+    #[cfg(feature = "sim")]
+    pub fn device_file(mut self, name: impl Into<String>) -> Self {
+        self.device_file = Some(name.into());
+        self
+    }
+
+    /// Where the store is.
+    pub(crate) fn location(&self) -> Location {
+        match &self.device {
+            None => Location::Path(self.path.clone()),
+            Some(dir) => {
+                #[cfg(feature = "sim")]
+                if let Some(name) = &self.device_file {
+                    return Location::File(Arc::clone(dir), name.clone());
+                }
+                Location::Dir(Arc::clone(dir))
+            }
+        }
     }
 
     /// Fixes what is otherwise drawn by chance for a new store: its lineage and hash seed. For
@@ -246,6 +272,8 @@ impl Db {
             options: DbOptions::default(),
             default_options: Options::default(),
             device: None,
+            #[cfg(feature = "sim")]
+            device_file: None,
             seed: None,
             eviction: crate::cache::Eviction::default(),
             #[cfg(feature = "sim")]
@@ -437,6 +465,13 @@ impl Db {
     pub fn flush(&self) -> Result<()> {
         let engine = &self.handle.engine;
         engine.guarded("a flush", || engine.flush_all())
+    }
+
+    /// What the slots of a store in a file or on a device hold; `None` of one in a directory, and of
+    /// one that was closed.
+    #[must_use]
+    pub fn slot_space(&self) -> Option<crate::SlotSpace> {
+        self.handle.engine.storage().ok()?.slot_space()
     }
 
     /// Waits until no flush and no compaction is due or running.

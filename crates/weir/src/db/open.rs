@@ -45,8 +45,7 @@ use crate::state::shared::{Opened, Shared};
 use crate::state::tree::{Flushable, SuperVersion, Tree};
 
 use crate::storage::io::{Cause, IoCounters, on_behalf_of};
-use crate::storage::open::Location;
-use crate::storage::{LogKind, Object, OpenOptions, Storage, check_ahead};
+use crate::storage::{LogBytes, LogKind, Object, OpenOptions, Storage, check_ahead};
 use crate::table::{Gates, TableCache};
 use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::set::{Context, VersionSet};
@@ -66,14 +65,19 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
 
 fn open_found(builder: Builder) -> Result<Db> {
     let _cause = on_behalf_of(Cause::Open);
-    let options = builder.options;
+    let mut options = builder.options.clone();
     options.validate()?;
+    let location = builder.location();
     let default_options = builder.default_options.taken_in()?;
     let path = builder.path.display().to_string();
-    let location = builder.device.map_or(Location::Path(builder.path), Location::Dir);
     let io = Arc::new(IoCounters::default());
     let create = options.create_if_missing && !options.read_only;
-    let storage = location.open(OpenOptions { create, read_only: options.read_only }, &io)?;
+    let opening = OpenOptions { create, read_only: options.read_only };
+    let storage = location.open(opening, options.discard, &io)?;
+    if let Some(LogBytes { segment, area }) = storage.log_bytes() {
+        options.log_segment_bytes = options.log_segment_bytes.min(segment);
+        options.log_area_bytes = options.log_area_bytes.min(area);
+    }
     let root = storage.read_root_record()?;
     if root.is_some() && options.error_if_exists {
         return Err(Error::new(

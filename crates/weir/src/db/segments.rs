@@ -21,8 +21,22 @@ impl Engine {
                 writer.wal.refuse_segment(wanted, &error);
                 None
             }
+            None if self.waits_for_area() => None,
             None => self.has_room_for_segment(writer, wanted).then_some(wanted),
         }
+    }
+
+    /// Whether the log's own area is full, and a flush is to come that makes a part of it obsolete.
+    /// Then the appender waits for that; otherwise it gets an error.
+    fn waits_for_area(&self) -> bool {
+        if self.free_space().has_log_for(self.arriving_log_bytes()) {
+            return false;
+        }
+        let now = clock::now_nanos();
+        let rests = |id| self.jobs.state.lock().retries.rests(Work::Flush(id), now).is_some();
+        let trees = self.all_trees();
+        let mut waiting = trees.iter().filter(|tree| !tree.peek().immutables.is_empty());
+        waiting.any(|tree| !rests(tree.id))
     }
 
     /// Prepares a log segment; false if the request is stale, which does not end a backoff.

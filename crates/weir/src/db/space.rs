@@ -90,6 +90,11 @@ impl Free {
         table_bytes.is_none() && areas.is_none() && files.is_none()
     }
 
+    /// Whether the log's own area, if it has one, has room for so many bytes.
+    pub(super) fn has_log_for(self, bytes: u64) -> bool {
+        self.0.areas.is_none_or(|areas| areas.log >= bytes)
+    }
+
     pub(super) fn covers(self, needed: Space) -> bool {
         self.shortages(needed).next().is_none()
     }

@@ -140,6 +140,12 @@ impl Engine {
         Arriving { own_bytes: segment.own_bytes, flush: self.flush_need(segment.carried_bytes) }
     }
 
+    /// Bytes that the next log segment takes of the log's area.
+    pub(super) fn arriving_log_bytes(&self) -> u64 {
+        let need = self.writer.as_ref().map(|writer| writer.wal.next_segment_need());
+        need.unwrap_or_default().own_bytes
+    }
+
     /// What the next log segment needs besides the compactions that are due: itself, the tables of
     /// what it carries and of all memtables, a compaction of these tables, and the edits.
     fn segment_base_need(&self, arriving: Arriving, root: &Root) -> Space {

@@ -13,12 +13,11 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
 
+pub(crate) mod direct;
 #[cfg(feature = "sim")]
 pub mod faulty;
 #[cfg(feature = "sim")]
 pub mod memory;
-// Not `expect`: the lint is about some of its items only.
-#[allow(dead_code, reason = "files of a directory have no parts")]
 pub mod part;
 pub mod real;
 #[cfg(feature = "sim")]
@@ -175,7 +174,6 @@ pub trait File: Send + Sync {
     /// Writes all of `buf` at `offset` and makes it durable, and the length if it grows; bytes that
     /// were written before need not become durable with it. As an error of [`sync`](Self::sync),
     /// one of this leaves the content unknown.
-    #[allow(dead_code, reason = "a store in a directory syncs whole files")]
     fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.write_at(buf, offset)?;
         self.sync()
@@ -183,13 +181,11 @@ pub trait File: Send + Sync {
     /// Tells the device that nobody needs a range, which lies within the length. What it holds is
     /// undefined then, and may be another thing at each read and after a power cut, until it is
     /// written (H77). `Unsupported` where nothing would be gained.
-    #[allow(dead_code, reason = "a store in a directory removes files")]
     fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
         let what = format!("discarding {bytes} bytes at offset {offset} of {}", self.path());
         Err(Error::new(ErrorKind::Unsupported, what))
     }
     /// Units of the device that the file is on.
-    #[allow(dead_code, reason = "a store in a directory leaves units to the file system")]
     fn geometry(&self) -> Result<Geometry> {
         Ok(Geometry::default())
     }

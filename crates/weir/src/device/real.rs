@@ -431,9 +431,13 @@ impl File for RealFile {
     }
 
     fn len(&self) -> Result<u64> {
-        let stat = retry(|| fs::fstat(&self.fd)).map_err(|e| {
-            failed(format_args!("asking for the length of {}", self.path.display()), e)
-        })?;
+        let doing =
+            |e| failed(format_args!("asking for the length of {}", self.path.display()), e);
+        let stat = retry(|| fs::fstat(&self.fd)).map_err(doing)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
+            // Nobody else uses the offset: requests have their own.
+            return fs::seek(&self.fd, fs::SeekFrom::End(0)).map_err(doing);
+        }
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
@@ -715,5 +719,6 @@ fn flock(fd: &OwnedFd, held: &mut HeldLock, store: &Path, path: &Path) -> Result
     }
 }
 
+pub(crate) mod ground;
 #[cfg(test)]
 mod tests;

@@ -271,6 +271,11 @@ impl Dir for CountedDir {
     }
 }
 
+/// A view of `inner` whose requests `counters` counts, by the class that its parts are given.
+pub(crate) fn counted_file(inner: Arc<dyn File>, counters: &Arc<IoCounters>) -> Arc<dyn File> {
+    Arc::new(CountedFile { inner, counters: Arc::clone(counters), cause: None })
+}
+
 /// A file whose requests are counted; those that fail are not.
 struct CountedFile {
     inner: Arc<dyn File>,

@@ -26,7 +26,7 @@ pub mod files;
 pub(crate) mod io;
 pub(crate) mod open;
 #[allow(dead_code, reason = "a part of a form that nothing opens yet")]
-mod slots;
+pub mod slots;
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
@@ -237,6 +237,10 @@ pub trait Storage: Send + Sync {
     /// What is left for new tables and logs. What cannot be found out counts as unknown.
     fn free_space(&self) -> FreeSpace {
         FreeSpace::UNLIMITED
+    }
+    /// What is in the slots and areas, in a form that has them.
+    fn slot_space(&self) -> Option<slots::SlotSpace> {
+        None
     }
     /// Number of tables that may be open at once (half of the file descriptors); `None` if unknown.
     fn open_tables_max(&self) -> Option<usize> {

@@ -1,16 +1,120 @@
-//! The location of a store, and the choice of its storage's form: a directory (`files`).
+//! The location of a store, and the choice of its storage's form: a directory (`files`),
+//! or a file or block device (`slots`).
 //!
 //! Not here: recovery of what the storage holds (`db::open`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::device::Dir;
+#[cfg(feature = "sim")]
+use crate::device::FileClass;
 use crate::device::real::RealDir;
+use crate::device::real::ground::{self, PathKind};
+use crate::device::{Dir, Mode};
 use crate::storage::files::Files;
-use crate::storage::io::{CountedDir, IoCounters};
+use crate::storage::io::{CountedDir, IoCounters, counted_file};
+use crate::storage::slots::{self, Aside, FormatOptions, Ground, Slots};
 use crate::storage::{OpenOptions, RepairStorage, Storage};
+
+/// Makes the file or block device at `path` an empty store; a file that does not exist is created
+/// with its size allocated. [`Db::open`](crate::Db::open) on the path then just works. Superblocks
+/// and logs are written with zeros, the rest when it is first used ([`FormatOptions::zero`]).
+///
+/// # Errors
+/// `InvalidArgument` if an option does not fit, the path is a directory, or it holds something and
+/// [`FormatOptions::force`] is not set: the error says what; `Locked` if it is a store that is
+/// open, a device that is mounted or in use, or a file behind a loop device; `NoSpace`; `Io`. What
+/// was there is as it was then, but for an error of the device in the middle: it is no store then,
+/// and a file that was created is removed.
+pub fn format(path: impl AsRef<Path>, options: &FormatOptions) -> Result<()> {
+    let path = path.as_ref();
+    match ground::kind_of(path) {
+        PathKind::Nothing => {
+            let formatted = create_file(path, options);
+            if formatted.as_ref().is_err_and(|e| e.kind() != ErrorKind::Conflict) {
+                // It is not there if the options did not fit.
+                let _ = std::fs::remove_file(path);
+            }
+            formatted
+        }
+        PathKind::File | PathKind::BlockDevice => {
+            let ground::Ground { file, direct, lock } = ground::open(path, Mode::ReadWrite, false)?;
+            if let (Some(found), false) = (slots::format::content_of(&file)?, options.force) {
+                return Err(Error::invalid(format!(
+                    "{} holds {found}; nothing was changed: choose another path, or lose that by \
+                     `force`",
+                    path.display()
+                )));
+            }
+            let ground = Ground { file, slots: direct, lock, aside: None };
+            let size = options.size.unwrap_or(0);
+            let has = ground.file.len()?;
+            if ground::kind_of(path) == PathKind::File && size > has {
+                ground.file.reserve(size)?;
+            } else if size > 0 && size != has {
+                return Err(Error::invalid(format!(
+                    "{} has {has} bytes, not {size}; leave the size out, or choose another path",
+                    path.display()
+                )));
+            }
+            Slots::format(&ground, options)
+        }
+        PathKind::Other => Err(Error::invalid(format!(
+            "{} is a directory or the like; a store in a directory needs no formatting, and one in \
+             a file a path that is free",
+            path.display()
+        ))),
+    }
+}
+
+fn create_file(path: &Path, options: &FormatOptions) -> Result<()> {
+    let Some(size) = options.size else {
+        return Err(Error::invalid(format!(
+            "there is no {}; say how large the file shall be (`size`)",
+            path.display()
+        )));
+    };
+    Slots::check_options(options, size)?;
+    let ground::Ground { file, direct, lock } = ground::open(path, Mode::ReadWrite, true)?;
+    ground::write_in_place(path);
+    file.reserve(size)?;
+    file.sync()?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    RealDir::open(parent.unwrap_or(Path::new(".")), false)?.sync()?;
+    Slots::format(&Ground { file, slots: direct, lock, aside: None }, options)
+}
+
+/// Makes the file `name` of `dir` an empty store of `bytes` bytes. For simulations.
+///
+/// # Errors
+/// As [`format`].
+#[cfg(feature = "sim")]
+pub fn format_in(
+    dir: &Arc<dyn Dir>,
+    name: &str,
+    bytes: u64,
+    options: &FormatOptions,
+) -> Result<()> {
+    let file = dir.create(name, FileClass::Other)?;
+    file.set_len(bytes)?;
+    file.sync()?;
+    dir.sync()?;
+    let lock = dir.lock(name)?;
+    let ground = Ground { slots: Arc::clone(&file), file, lock, aside: None };
+    Slots::format(&ground, options)
+}
+
+/// Where a repair of a store in a file keeps copies: beside the file. A device has no such place.
+fn aside_of(path: &Path) -> Option<Aside> {
+    if ground::kind_of(path) != PathKind::File {
+        return None;
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let dir = RealDir::open(parent.unwrap_or(Path::new(".")), false).ok()?;
+    let prefix = path.file_name()?.to_str()?.to_owned();
+    Some(Aside { dir, prefix })
+}
 
 /// Where a store is.
 pub(crate) enum Location {
@@ -18,10 +122,35 @@ pub(crate) enum Location {
     Path(PathBuf),
     /// A directory that is already open: a simulated one, or one with faults.
     Dir(Arc<dyn Dir>),
+    /// A file of such a directory.
+    #[cfg(feature = "sim")]
+    File(Arc<dyn Dir>, String),
 }
 
 impl Location {
-    /// Opens or creates the store and locks it; its requests are counted in `io`.
+    /// The file or device that the store is in; `None`: it is in a directory.
+    fn ground(&self, mode: Mode) -> Result<Option<Ground>> {
+        match self {
+            Self::Path(path) => match ground::kind_of(path) {
+                PathKind::File | PathKind::BlockDevice => {
+                    let ground::Ground { file, direct, lock } = ground::open(path, mode, false)?;
+                    Ok(Some(Ground { file, slots: direct, lock, aside: aside_of(path) }))
+                }
+                PathKind::Nothing | PathKind::Other => Ok(None),
+            },
+            Self::Dir(_) => Ok(None),
+            #[cfg(feature = "sim")]
+            Self::File(dir, name) => {
+                let lock = dir.lock(name)?;
+                let file = dir.open(name, FileClass::Other, mode)?;
+                let aside = Some(Aside { dir: Arc::clone(dir), prefix: name.clone() });
+                Ok(Some(Ground { slots: Arc::clone(&file), file, lock, aside }))
+            }
+        }
+    }
+
+    /// Opens or creates the store and locks it; its requests are counted in `io`. `discards`: a
+    /// device is told of space that becomes free.
     ///
     /// # Errors
     /// `NotFound` if there is no store and none may be created; `InvalidArgument` if the directory
@@ -30,13 +159,21 @@ impl Location {
     pub(crate) fn open(
         self,
         options: OpenOptions,
+        discards: bool,
         io: &Arc<IoCounters>,
     ) -> Result<Arc<dyn Storage>> {
+        let mode = if options.read_only { Mode::Read } else { Mode::ReadWrite };
+        if let Some(ground) = self.ground(mode)? {
+            let (file, slots) = (counted_file(ground.file, io), counted_file(ground.slots, io));
+            let ground = Ground { file, slots, ..ground };
+            return Ok(Arc::new(Slots::open(ground, options.read_only, discards)?));
+        }
         let dir = match self {
             Self::Dir(dir) => dir,
+            #[cfg(feature = "sim")]
+            Self::File(dir, _) => dir,
             Self::Path(path) => RealDir::open(&path, options.create).map_err(|error| {
-                // If it may be created, the error says why that failed.
-                if error.kind() != ErrorKind::NotFound || options.create {
+                if error.kind() != ErrorKind::NotFound {
                     return error;
                 }
                 let advice = options.absent_advice();
@@ -54,8 +191,13 @@ impl Location {
     /// `NotFound` if there are no files of a store, `InvalidArgument` if the directory holds
     /// foreign files, `Locked`, the device's. Nothing is changed then.
     pub(crate) fn open_damaged(self) -> Result<Arc<dyn RepairStorage>> {
+        if let Some(ground) = self.ground(Mode::ReadWrite)? {
+            return Ok(Arc::new(Slots::open(ground, false, false)?));
+        }
         let dir = match self {
             Self::Dir(dir) => dir,
+            #[cfg(feature = "sim")]
+            Self::File(dir, _) => dir,
             Self::Path(path) => RealDir::open(&path, false).map_err(|error| {
                 if error.kind() != ErrorKind::NotFound {
                     return error;
@@ -75,8 +217,13 @@ impl Location {
     /// # Errors
     /// `InvalidArgument` if the directory holds foreign files, `Locked`, the device's.
     pub(crate) fn destroy(self) -> Result<()> {
+        if let Some(ground) = self.ground(Mode::ReadWrite)? {
+            return Slots::destroy(&ground);
+        }
         let destroyed = match self {
             Self::Dir(dir) => Files::destroy(&*dir),
+            #[cfg(feature = "sim")]
+            Self::File(dir, _) => Files::destroy(&*dir),
             Self::Path(path) => RealDir::open(&path, false).and_then(|dir| Files::destroy(&*dir)),
         };
         match destroyed {

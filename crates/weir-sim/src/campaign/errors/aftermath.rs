@@ -105,6 +105,8 @@ struct Needed {
     all: BTreeSet<u64>,
     /// Log segments, with those that wait for the writer.
     segments: Vec<u64>,
+    /// In slots: how many tables have some.
+    in_slots: Option<u64>,
 }
 
 impl Needed {
@@ -120,11 +122,17 @@ impl Needed {
             all.extend(listed.map(|table| table.uid));
         }
         all.extend(&tables);
-        Self { tables, all, segments }
+        let in_slots = db.slot_space().map(|space| space.tables);
+        Self { tables, all, segments, in_slots }
     }
 
     /// Compares them with the names on the disk, where a closing may have added to the log.
     fn check(&self, names: &[String]) -> Outcome {
+        if let Some(tables) = self.in_slots {
+            let are_right = (self.tables.len()..=self.all.len()).contains(&(tables as usize));
+            let what = format!("{tables} tables have slots, and {:?} are needed", self.all);
+            return if are_right { Ok(()) } else { Err(what) };
+        }
         let count = |what: &str| names.iter().filter(|n| n.contains(what)).count() as u64;
         let segment = |name: &String| -> Option<u64> {
             name.strip_prefix("wal-")?.strip_suffix(".log")?.parse().ok()

@@ -55,7 +55,6 @@ use crate::db::Builder;
 use crate::db::log_start::check_log_starts;
 use crate::log::{LogPosition, LogSource, check_ours, is_blank};
 use crate::options::{DbOptions, Options};
-use crate::storage::open::Location;
 use crate::storage::{LogKind, Object, RepairStorage, Storage, check_ahead};
 use crate::table::{Table, TableOptions, read_meta};
 use crate::version::edit::{AddedTable, VersionEdit};
@@ -72,7 +71,7 @@ pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
 
 fn repair_found(builder: Builder) -> Result<RepairReport> {
     builder.options.validate()?;
-    let location = builder.device.map_or(Location::Path(builder.path), Location::Dir);
+    let location = builder.location();
     let aside = location.open_damaged()?;
     let storage: Arc<dyn Storage> = Arc::<dyn RepairStorage>::clone(&aside);
     let seed = builder.seed.unwrap_or_else(Prng::entropy);

@@ -54,6 +54,11 @@ impl Content {
         while done < bytes.len() {
             let (index, start) = locate(offset + done as u64);
             let n = (bytes.len() - done).min(CHUNK_BYTES - start);
+            let is_absent = self.chunks.get(index).is_none_or(Option::is_none);
+            if is_absent && bytes[done..done + n].iter().all(|&byte| byte == 0) {
+                done += n;
+                continue;
+            }
             self.chunk(index)[start..start + n].copy_from_slice(&bytes[done..done + n]);
             done += n;
         }

@@ -189,6 +189,13 @@ impl SimDisk {
         self.crash(CrashPolicy::All, 0)
     }
 
+    /// An independent disk with the current content, all of it durable, that records from here on.
+    #[must_use]
+    pub fn recorded(&self) -> Self {
+        let image = crash::image(&self.shared.state.lock().model, CrashPolicy::All, 0);
+        Self::from_model(image, SimOptions { record: true, ..self.shared.options.clone() })
+    }
+
     /// Open handles, of files with and without a name; a number that only grows is a leak.
     #[must_use]
     pub fn open_files(&self) -> usize {

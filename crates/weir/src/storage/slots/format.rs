@@ -152,6 +152,38 @@ pub(super) fn format(device: &Arc<dyn File>, options: &FormatOptions, uuid: Uuid
     Ok(())
 }
 
+/// What a file or device seems to hold, by its first and last MiB; `None`: zeros.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn content_of(device: &Arc<dyn File>) -> Result<Option<&'static str>> {
+    /// What is where, and what it says.
+    const KNOWN: [(usize, &[u8], &str); 9] = [
+        (0, b"WEIRSLOT", "a Weir store"),
+        (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
+        (0, b"XFSB", "an XFS file system"),
+        (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
+        (0x400, b"\x10\x20\xf5\xf2", "an F2FS file system"),
+        (0xff6, b"SWAPSPACE2", "swap space"),
+        (512, b"EFI PART", "a partition table (GPT)"),
+        (0, b"LUKS", "an encrypted volume (LUKS)"),
+        (510, b"\x55\xaa", "a boot record or partition table"),
+    ];
+    let bytes = device.len()?;
+    let ends = MIB.min(bytes);
+    let (mut first, mut last) = (vec![0; ends as usize], vec![0; ends as usize]);
+    device.read_exact_at(&mut first, 0)?;
+    device.read_exact_at(&mut last, bytes - ends)?;
+    let is_there = |(at, magic, _): &&(usize, &[u8], &str)| {
+        first.get(*at..).is_some_and(|rest| rest.starts_with(magic))
+    };
+    if let Some((_, _, what)) = KNOWN.iter().find(is_there) {
+        return Ok(Some(what));
+    }
+    let is_blank = first.iter().chain(&last).all(|&byte| byte == 0);
+    Ok((!is_blank).then_some("something: its first or last MiB is not all zeros"))
+}
+
 fn write_zeros(device: &dyn File, offset: u64, bytes: u64) -> Result<()> {
     let zeros = vec![0; bytes.min(MIB) as usize];
     let mut done = 0;

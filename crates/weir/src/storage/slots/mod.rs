@@ -37,10 +37,12 @@ mod cells;
 pub mod format;
 mod map;
 mod page;
+mod repair;
 mod superblock;
 mod table;
 
 pub use format::FormatOptions;
+pub(crate) use repair::Aside;
 
 /// A file or a device that a store is in, and its lock.
 pub(crate) struct Ground {
@@ -50,6 +52,40 @@ pub(crate) struct Ground {
     /// possible.
     pub(crate) slots: Arc<dyn File>,
     pub(crate) lock: Box<dyn Lock>,
+    /// Where a repair keeps what it replaces.
+    pub(crate) aside: Option<Aside>,
+}
+
+/// What the slots and areas of a store in a file or on a device hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlotSpace {
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+    /// All slots: free, reserved, owned and leaving ones.
+    pub slots: u64,
+    /// Slots that hold nothing that is needed.
+    pub free: u64,
+    /// Slots of tables that are being written.
+    pub reserved: u64,
+    /// Slots of tables.
+    pub owned: u64,
+    /// Slots of removed tables that somebody still reads, or that are being discarded.
+    pub leaving: u64,
+    /// Slots in the largest free run.
+    pub largest_free_run: u64,
+    /// Extents that all tables together have: as many as tables, if none is in pieces.
+    pub extents: u64,
+    /// Tables that have slots.
+    pub tables: u64,
+    /// Places for segments of the write-ahead log.
+    pub log_segments: u64,
+    /// Those that hold nothing that is needed.
+    pub log_segments_free: u64,
+    /// Bytes that a segment of the write-ahead log has.
+    pub log_segment_bytes: u64,
+    /// Bytes that a version log has: one half of its area.
+    pub version_log_bytes: u64,
 }
 
 /// A store in slots.
@@ -62,15 +98,62 @@ pub(crate) struct Slots {
     space: Arc<Space>,
     lock: Mutex<Option<Box<dyn Lock>>>,
     closed: Arc<AtomicBool>,
+    aside: Option<Aside>,
 }
 
 impl Slots {
+    /// Makes the store none; the file or device keeps its length.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it holds no store; the device's.
+    pub(crate) fn destroy(ground: &Ground) -> Result<()> {
+        let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
+        let opened = Superblocks::open(Arc::clone(&whole));
+        // Damaged ones are a store's, too.
+        if opened.is_ok_and(|found| found.is_none()) {
+            let path = ground.file.path();
+            let what = format!("{path} holds no Weir store; nothing was changed");
+            return Err(Error::invalid(what));
+        }
+        Superblocks::wipe(&*whole)
+    }
+
     /// Makes a file or a device a store.
     ///
     /// # Errors
     /// `InvalidArgument` if it is too small or an option does not fit; the device's.
     pub(crate) fn format(ground: &Ground, options: &FormatOptions) -> Result<()> {
         format::format(&ground.file, options, format::new_uuid())
+    }
+
+    /// Whether a device of `bytes` bytes can be divided so.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub(crate) fn check_options(options: &FormatOptions, bytes: u64) -> Result<()> {
+        options.layout(bytes, [0; 16]).map(drop)
+    }
+
+    /// What is in the slots and areas.
+    fn slot_space_now(&self) -> SlotSpace {
+        let counts = self.space.counts();
+        let (largest_free_run, extents) = self.space.fragments();
+        let cells = self.cells.count() as u64;
+        SlotSpace {
+            slot_bytes: self.space.slot_bytes(),
+            slots: counts.all,
+            free: counts.free,
+            reserved: counts.reserved,
+            owned: counts.owned,
+            leaving: counts.leaving,
+            largest_free_run,
+            extents,
+            tables: self.space.uids().len() as u64,
+            log_segments: cells,
+            log_segments_free: self.cells.free() as u64,
+            log_segment_bytes: self.cells.capacity().unwrap_or(0),
+            version_log_bytes: self.halves.capacity().unwrap_or(0),
+        }
     }
 
     /// Opens the store; `discards`: the device is told of slots that become free.
@@ -123,6 +206,7 @@ impl Slots {
             space,
             lock: Mutex::new(Some(ground.lock)),
             closed: Arc::default(),
+            aside: ground.aside,
         })
     }
 
@@ -312,6 +396,10 @@ impl Storage for Slots {
 
     fn sync_names(&self) -> Result<()> {
         self.writable()
+    }
+
+    fn slot_space(&self) -> Option<SlotSpace> {
+        Some(self.slot_space_now())
     }
 
     fn finish_removals(&self) -> Result<()> {

@@ -1,0 +1,56 @@
+//! `weir format`: makes a file or a block device a store.
+
+use crate::failure::Result;
+use crate::inspect::open_read_only;
+use crate::show::{Bytes, Plural, parse_size};
+use clap::Args;
+use std::io::Write;
+use std::path::PathBuf;
+use weir::{Db, FormatOptions};
+
+/// Options of `weir format`.
+#[derive(Args, Debug)]
+pub(crate) struct FormatArgs {
+    /// A file, created with --size if it does not exist, or a block device
+    path: PathBuf,
+    /// Bytes of the file, such as 20g; of a device, and of a file that exists, all by default
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    size: Option<u64>,
+    /// Bytes of a slot, the unit in which tables take space: a power of two, 64k to 1g
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "1m")]
+    slot_size: u64,
+    /// Bytes of the write-ahead log's area, at least 1m [default: a sixteenth, at most 256m]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    log_size: Option<u64>,
+    /// Format it although it holds something, which is lost
+    #[arg(long)]
+    force: bool,
+    /// Write zeros to all of it, as long as that takes, so that later writes cost no metadata
+    #[arg(long)]
+    zero: bool,
+}
+
+/// Runs `weir format`.
+pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> Result<()> {
+    let mut options = FormatOptions::new();
+    options.size = args.size;
+    options.slot_bytes = args.slot_size;
+    options.log_bytes = args.log_size;
+    (options.force, options.zero) = (args.force, args.zero);
+    weir::format(&args.path, &options)?;
+    // The first opening makes it a whole store, which commands that only read can open.
+    Db::open(&args.path)?.close()?;
+    let db = open_read_only(&args.path)?;
+    let path = args.path.display();
+    if let Some(space) = db.slot_space() {
+        writeln!(
+            out,
+            "{path} is a store: {} of {}, {} of write-ahead log",
+            Plural(space.slots, "slot"),
+            Bytes(space.slot_bytes),
+            Bytes(space.log_segments * space.log_segment_bytes)
+        )?;
+    }
+    writeln!(out, "open it as any store, by this path; `weir df {path}` shows what is used")?;
+    Ok(())
+}

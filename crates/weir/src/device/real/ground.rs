@@ -1,0 +1,130 @@
+//! A file or a block device that a whole store is in, opened by its own path and locked.
+//!
+//! Not here: what is in it (`storage::slots`).
+//!
+//! Invariants: (1) nobody else has it: a file is locked (`flock`), a device is opened exclusively,
+//! so that it is not mounted and no other node of it is open; within the process both are told by
+//! their numbers, not by their path; (2) a file that a loop device shows is refused: it would be two
+//! doors to the same bytes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{self, FileType, OFlags};
+use rustix::io::Errno;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::process::ProcessMark;
+use crate::device::direct::Direct;
+use crate::device::real::{FILE_RIGHTS, Identity, RealFile, RealLock, failed, flock, hold, retry};
+use crate::device::{File, Lock, Mode};
+
+/// A store's file or device.
+pub(crate) struct Ground {
+    /// Through the page cache.
+    pub(crate) file: Arc<dyn File>,
+    /// Past the page cache, if the file system lets it.
+    pub(crate) direct: Arc<dyn File>,
+    pub(crate) lock: Box<dyn Lock>,
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathKind {
+    Nothing,
+    File,
+    BlockDevice,
+    /// A directory, or what can hold no store.
+    Other,
+}
+
+/// What is at `path`; symbolic links are followed.
+pub(crate) fn kind_of(path: &Path) -> PathKind {
+    match fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Ok(FileType::RegularFile) => PathKind::File,
+        Ok(FileType::BlockDevice) => PathKind::BlockDevice,
+        Ok(_) => PathKind::Other,
+        Err(_) => PathKind::Nothing,
+    }
+}
+
+/// Opens and locks a file or a block device. `create`: a new file, which must not exist.
+///
+/// # Errors
+/// `Locked` if it is open elsewhere, mounted, or behind a loop device; `NotFound`; `Conflict` for a
+/// file that exists; `InvalidArgument` for anything else than a file or a block device; `Io`.
+pub(crate) fn open(path: &Path, mode: Mode, create: bool) -> Result<Ground> {
+    let access = match mode {
+        Mode::Read => OFlags::RDONLY,
+        Mode::ReadWrite => OFlags::RDWR,
+    };
+    let kind = kind_of(path);
+    if kind == PathKind::Other {
+        let what = format!("{} is neither a file nor a block device", path.display());
+        return Err(Error::invalid(what));
+    }
+    refuse_behind_loop(path)?;
+    // Exclusive for a device: the kernel refuses one that is mounted, or open exclusively.
+    let exclusive = match (kind, create) {
+        (PathKind::BlockDevice, _) => OFlags::EXCL,
+        (_, true) => OFlags::CREATE | OFlags::EXCL,
+        (_, false) => OFlags::empty(),
+    };
+    let rights = fs::Mode::from_raw_mode(FILE_RIGHTS);
+    let flags = access | exclusive | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = retry(|| fs::open(path, flags, rights)).map_err(|errno| match errno {
+        Errno::BUSY => busy(path, "is mounted, or in use by another program"),
+        _ => failed(format_args!("opening {}", path.display()), errno),
+    })?;
+    let stat = retry(|| fs::fstat(&fd))
+        .map_err(|e| failed(format_args!("looking at {}", path.display()), e))?;
+    let identity: Identity = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => (stat.st_rdev, u64::MAX),
+        _ => (stat.st_dev, stat.st_ino),
+    };
+    let process = ProcessMark::current();
+    let mut held = hold(identity, process, path, path)?;
+    let own = retry(|| rustix::io::fcntl_dupfd_cloexec(&fd, 0))
+        .map_err(|e| failed(format_args!("opening {}", path.display()), e))?;
+    flock(&fd, &mut held, path, path)?;
+    let lock = RealLock { descriptors: vec![fd], _held: vec![held], process };
+    let file: Arc<dyn File> = Arc::new(RealFile { fd: own, path: path.to_owned() });
+    // The exclusive opening is this process's: another one of its own needs no flag.
+    let flags = access | OFlags::CLOEXEC | OFlags::DIRECT;
+    let direct = match retry(|| fs::open(path, flags, fs::Mode::empty())) {
+        Ok(fd) => Direct::over(Arc::new(RealFile { fd, path: path.to_owned() })),
+        // Some file systems cannot (tmpfs before Linux 6.6).
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Arc::clone(&file),
+        Err(e) => return Err(failed(format_args!("opening {}", path.display()), e)),
+    };
+    Ok(Ground { file, direct, lock: Box::new(lock) })
+}
+
+/// Asks a file system that copies on write (btrfs) to write this new and empty file in place: blocks
+/// have checksums of their own, and a copy of each write would cost metadata. Best effort.
+pub(crate) fn write_in_place(path: &Path) {
+    let Ok(fd) = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, fs::Mode::empty()) else { return };
+    if let Ok(flags) = fs::ioctl_getflags(&fd) {
+        let _ = fs::ioctl_setflags(&fd, flags | fs::IFlags::NOCOW);
+    }
+}
+
+fn busy(path: &Path, why: &str) -> Error {
+    let what = format!("{} {why}; close it there first", path.display());
+    Error::new(ErrorKind::Locked, what)
+}
+
+/// Refuses a file that is shown as a block device.
+fn refuse_behind_loop(path: &Path) -> Result<()> {
+    let Ok(own) = path.canonicalize() else { return Ok(()) };
+    let Ok(devices) = std::fs::read_dir("/sys/block") else { return Ok(()) };
+    for device in devices.flatten() {
+        let backing = device.path().join("loop/backing_file");
+        let Ok(backing) = std::fs::read_to_string(backing) else { continue };
+        if PathBuf::from(backing.trim_end()) == own {
+            let name = device.file_name();
+            return Err(busy(path, &format!("is shown as /dev/{}", name.to_string_lossy())));
+        }
+    }
+    Ok(())
+}

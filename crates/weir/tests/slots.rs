@@ -1,0 +1,119 @@
+//! A store in one pre-allocated file: it is a store like any other.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use weir::{Db, Durability, ErrorKind, FormatOptions, Result, format};
+
+const MIB: u64 = 1 << 20;
+
+fn formatted(path: &Path, size: u64) -> Result<()> {
+    let mut options = FormatOptions::new();
+    options.size = Some(size);
+    format(path, &options)
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key{:08}", n.wrapping_mul(0x9e37_79b9) % 20_000).into_bytes()
+}
+
+/// Goal: what is written is there after each opening, with flushes, merges and both logs in their
+/// areas. Method: three rounds of writes against a map, synced ones among them, a reopening after
+/// each, verification at the end.
+#[test]
+fn a_store_in_a_file_is_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    formatted(&path, 256 * MIB).unwrap();
+    let mut model = BTreeMap::new();
+    let mut options = weir::Options::default();
+    options.write_buffer_bytes = 1 << 20;
+    for round in 0..3u64 {
+        let db = Db::builder(&path).default_options(options.clone()).open().unwrap();
+        for n in 0..40_000 {
+            let value = format!("{round}-{n}").repeat(10).into_bytes();
+            let durability = if n % 5000 == 0 { Durability::Sync } else { Durability::Buffered };
+            db.put_with(key(n), &value, durability).unwrap();
+            model.insert(key(n), value);
+        }
+        let all: BTreeMap<Vec<u8>, Vec<u8>> =
+            db.iter().map(|e| e.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect();
+        assert!(all == model, "round {round}");
+        let space = db.slot_space().expect("it is in slots");
+        assert_eq!(space.free + space.reserved + space.owned + space.leaving, space.slots);
+        db.close().unwrap();
+    }
+    let db = Db::open(&path).unwrap();
+    assert!(db.verify().unwrap().damages.is_empty());
+    assert_eq!(db.iter().count(), model.len());
+    db.wait_idle().unwrap();
+    assert!(db.slot_space().unwrap().owned > 0);
+    let locked = Db::open(&path).expect_err("it is open");
+    assert_eq!(locked.kind(), ErrorKind::Locked);
+    db.close().unwrap();
+    Db::destroy(&path).unwrap();
+    assert_eq!(Db::open(&path).expect_err("it is none").kind(), ErrorKind::NotFound);
+}
+
+/// Goal: a format that does not fit, or would lose something, is refused with advice, and changes
+/// nothing.
+#[test]
+fn what_cannot_be_formatted_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    let refused = |result: Result<()>, says: &str| {
+        let error = result.expect_err(says);
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    };
+    refused(format(&path, &FormatOptions::new()), "size");
+    refused(formatted(&path, MIB), "8 MiB");
+    refused(formatted(dir.path(), 64 * MIB), "directory");
+    assert!(!path.exists());
+    formatted(&path, 16 * MIB).unwrap();
+    refused(formatted(&path, 16 * MIB), "a Weir store");
+    Db::open(&path).unwrap().put(b"k", b"v").unwrap();
+    assert_eq!(Db::open(&path).unwrap().get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    let mut force = FormatOptions::new();
+    force.force = true;
+    format(&path, &force).unwrap();
+    assert_eq!(Db::open(&path).unwrap().get(b"k").unwrap(), None);
+    let text = dir.path().join("letter.txt");
+    std::fs::write(&text, "dear reader".repeat(100_000)).unwrap();
+    refused(format(&text, &FormatOptions::new()), "not all zeros");
+    assert!(std::fs::read(&text).unwrap().starts_with(b"dear"));
+    let plain = Db::open(&text).expect_err("no store");
+    assert_eq!(plain.kind(), ErrorKind::NotFound);
+    assert!(plain.to_string().contains("weir format"), "{plain}");
+}
+
+/// Goal: a store that is full refuses writes with `NoSpace` and goes on being read; what was
+/// acknowledged is there, and deleting makes room again.
+#[test]
+fn a_full_store_is_read_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    formatted(&path, 32 * MIB).unwrap();
+    let mut options = weir::Options::default();
+    options.write_buffer_bytes = 256 << 10;
+    options.table_bytes = 1 << 20;
+    let db = Db::builder(&path).default_options(options).open().unwrap();
+    let mut written = 0;
+    let refused = loop {
+        let unique = format!("{:08}{}", written, "v".repeat(2000).as_str());
+        // Values that do not compress.
+        let value: Vec<u8> = unique.bytes().enumerate().map(|(i, b)| b ^ (written as u8).wrapping_mul(i as u8)).collect();
+        match db.put(format!("{written:08}").as_bytes(), &value) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 100_000, "32 MiB are not full");
+    };
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    assert!(refused.to_string().contains("reads go on"), "{refused}");
+    assert_eq!(db.iter().count(), written);
+    drop(db);
+    let db = Db::open(&path).unwrap();
+    assert_eq!(db.iter().count(), written);
+    assert!(written > 5_000, "only {written} pairs of 2 kB in 32 MiB");
+}
