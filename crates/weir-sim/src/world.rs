@@ -72,7 +72,7 @@ impl Disk {
     fn with(sim: SimDisk, slots: bool) -> Self {
         if slots {
             let mut options = FormatOptions::new();
-            (options.slot_bytes, options.log_bytes) = (64 << 10, Some(8 << 20));
+            (options.slot_bytes, options.log_bytes) = (Some(64 << 10), Some(8 << 20));
             let formatted = format_in(&sim.dir(), STORE_FILE, STORE_BYTES, &options);
             formatted.expect("a simulated disk without faults is formatted");
         }
@@ -136,7 +136,12 @@ impl Disk {
         };
         for name in self.names() {
             mix(name.as_bytes());
-            mix(&self.sim.read_all(&name).unwrap_or_default());
+            let Some((bytes, written)) = self.sim.read_written(&name) else { continue };
+            mix(&bytes.to_le_bytes());
+            for (at, part) in written.iter().filter(|(_, part)| part.iter().any(|&b| b != 0)) {
+                mix(&at.to_le_bytes());
+                mix(part);
+            }
         }
         hash
     }

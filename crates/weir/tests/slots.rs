@@ -115,5 +115,6 @@ fn a_full_store_is_read_on() {
     drop(db);
     let db = Db::open(&path).unwrap();
     assert_eq!(db.iter().count(), written);
+    eprintln!("{refused}");
     assert!(written > 5_000, "only {written} pairs of 2 kB in 32 MiB");
 }

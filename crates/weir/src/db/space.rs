@@ -23,6 +23,9 @@ pub(super) struct Space {
     pub(super) log: u64,
     /// Bytes of the version log.
     pub(super) versions: u64,
+    /// Bytes that a base of the version log has for what is there; for what comes, see
+    /// [`Free::shortages`].
+    pub(super) base: u64,
     pub(super) files: u64,
 }
 
@@ -32,6 +35,7 @@ impl Space {
             tables: of(self.tables, other.tables),
             log: of(self.log, other.log),
             versions: of(self.versions, other.versions),
+            base: of(self.base, other.base),
             files: of(self.files, other.files),
         }
     }
@@ -100,7 +104,8 @@ impl Free {
     }
 
     /// What is too small. An upper bound where tables take whole units: each file counts as one
-    /// that fills its last unit least.
+    /// that fills its last unit least. An area of the version log has to have room for a base with
+    /// all files that come: edits behind it that find none begin the next one.
     fn shortages(self, needed: Space) -> impl Iterator<Item = Short> {
         let FreeSpace { table_bytes, areas, files, table_unit } = self.0;
         let rounding = needed.files.saturating_mul(table_unit.saturating_sub(1));
@@ -114,10 +119,12 @@ impl Free {
         };
         let what = if areas.is_some() { "bytes of tables" } else { "bytes" };
         let (log, versions) = (areas.map(|areas| areas.log), areas.map(|areas| areas.versions));
+        let coming = needed.files.saturating_mul(BASE_BYTES_PER_TABLE);
+        let base = needed.base.saturating_add(coming).saturating_add(EDIT_BYTES);
         let parts = [
             part(what, table_bytes, bytes.saturating_add(rounding), SHORT_OF_BYTES),
             part("bytes of the log's area", log, needed.log, SHORT_OF_LOG),
-            part("bytes of the version log's area", versions, needed.versions, SHORT_OF_VERSIONS),
+            part("bytes of the version log's area", versions, base, SHORT_OF_VERSIONS),
             part("files (inodes)", files, needed.files, SHORT_OF_FILES),
         ];
         parts.into_iter().flatten()
@@ -206,7 +213,7 @@ pub(super) fn whole(keyspace: &KeyspaceVersion) -> Space {
     // Once more for outputs that end because they overlap many tables below.
     let files = tables_of(bytes, table_bytes).saturating_mul(2);
     let versions = edit_bytes(keyspace.version.table_count() as u64, files);
-    Space { tables: bytes, versions, files, log: 0 }
+    Space { tables: bytes, versions, files, ..Space::default() }
 }
 
 /// What a merge writes: no more than it reads, and its edit.
@@ -223,7 +230,8 @@ pub(super) fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
     let below: u64 = plan.below.iter().map(|table| table.bytes).sum();
     let files = tables_of(bytes, plan.table_bytes) + below / plan.below_bytes_max.max(1);
     let inputs = merge.inputs.iter().map(|slice| slice.uids.len() as u64);
-    Space { tables: bytes, versions: edit_bytes(inputs.sum(), files), files, log: 0 }
+    let versions = edit_bytes(inputs.sum(), files);
+    Space { tables: bytes, versions, files, ..Space::default() }
 }
 
 #[cfg(test)]
@@ -290,7 +298,9 @@ mod tests {
     /// whole units. Method: what is just covered, and one byte less of each.
     #[test]
     fn free_space_is_counted_by_use() {
-        let needed = Space { tables: 1000, log: 200, versions: 30, files: 4 };
+        let needed = Space { tables: 1000, log: 200, versions: 30, base: 50, files: 4 };
+        // A base has what is there, four descriptions more, and an edit.
+        const BASE: u64 = 50 + 4 * BASE_BYTES_PER_TABLE + EDIT_BYTES;
         let free = |table_bytes, areas: Option<(u64, u64)>, files, table_unit| {
             let areas = areas.map(|(log, versions)| FreeAreas { log, versions });
             Free(FreeSpace { table_bytes, areas, files, table_unit })
@@ -298,17 +308,17 @@ mod tests {
         let enough = [
             Free::default(),
             free(Some(1230), None, Some(4), 1),
-            free(Some(1000), Some((200, 30)), None, 1),
-            free(Some(1000 + 4 * 511), Some((200, 30)), None, 512),
+            free(Some(1000), Some((200, BASE)), None, 1),
+            free(Some(1000 + 4 * 511), Some((200, BASE)), None, 512),
         ];
         assert!(enough.into_iter().all(|free| free.covers(needed)));
         let short = [
             (free(Some(1229), None, None, 1), "1230 bytes and"),
             (free(None, None, Some(3), 1), "4 files (inodes) and"),
-            (free(Some(999), Some((200, 30)), None, 1), "1000 bytes of tables and"),
-            (free(Some(1 << 20), Some((199, 30)), None, 1), "200 bytes of the log's area and"),
-            (free(Some(1 << 20), Some((200, 29)), None, 1), "30 bytes of the version log's area"),
-            (free(Some(999 + 4 * 511), Some((200, 30)), None, 512), "3044 bytes of tables and"),
+            (free(Some(999), Some((200, BASE)), None, 1), "1000 bytes of tables and"),
+            (free(Some(1 << 20), Some((199, BASE)), None, 1), "200 bytes of the log's area and"),
+            (free(Some(1 << 20), Some((200, BASE - 1)), None, 1), "5746 bytes of the version log's area"),
+            (free(Some(999 + 4 * 511), Some((200, BASE)), None, 512), "3044 bytes of tables and"),
         ];
         for (free, part) in short {
             assert!(!free.covers(needed), "{free:?}");

@@ -110,7 +110,7 @@ impl Engine {
         let base = BASE_BYTES_PER_TABLE * tables as u64 + BASE_BYTES_PER_HOLE * holes as u64;
         let trims = EDIT_BYTES_PER_NAME * in_lists as u64;
         let versions = EDITS_BYTES + trims + base;
-        Space { versions, files: BASE_FILES, ..Space::default() }
+        Space { versions, base, files: BASE_FILES, ..Space::default() }
     }
 
     /// What flushing all memtables would write, if `carried_bytes` more came to them. An estimate
@@ -159,7 +159,7 @@ impl Engine {
         // Edits of these flushes, and of the merges that each of them may make due, come before
         // that of the compaction, and their tables into a base.
         let versions = flush.files.saturating_mul(2 * EDIT_BYTES + BASE_BYTES_PER_TABLE);
-        Space { log: own_bytes, versions, files: 1, tables: 0 }
+        Space { log: own_bytes, versions, files: 1, ..Space::default() }
             .plus(flush)
             .plus(compacted)
             .plus(Self::versions_need(root))
@@ -171,7 +171,8 @@ impl Engine {
         let options = &keyspace.options;
         let of_bytes = |bytes: u64| {
             let files = tables_of(bytes, options.table_bytes);
-            Space { tables: bytes, versions: edit_bytes(files, files), files, log: 0 }
+            let versions = edit_bytes(files, files);
+            Space { tables: bytes, versions, files, ..Space::default() }
         };
         let full_level_0 = of_bytes(full_level_0_bytes(options));
         if state.quarantine.blocked_reason(keyspace).is_some() {

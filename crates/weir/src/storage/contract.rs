@@ -395,7 +395,7 @@ mod forms {
         file.sync()?;
         dir.sync()?;
         drop(file);
-        let options = FormatOptions { slot_bytes: 64 << 10, ..FormatOptions::new() };
+        let options = FormatOptions { slot_bytes: Some(64 << 10), ..FormatOptions::new() };
         Slots::format(&ground()?, &options)?;
         Ok(Box::new(Slots::open(ground()?, false, true)?))
     }

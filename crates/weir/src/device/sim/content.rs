@@ -41,6 +41,14 @@ impl Content {
         wanted
     }
 
+    /// The parts that were ever written, with their offsets; the rest are zeros.
+    pub(in crate::device) fn written(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let chunks = self.chunks.iter().enumerate();
+        chunks.filter_map(|(index, chunk)| {
+            chunk.as_ref().map(|chunk| ((index * CHUNK_BYTES) as u64, &chunk[..]))
+        })
+    }
+
     /// All bytes.
     pub(in crate::device) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len as usize];

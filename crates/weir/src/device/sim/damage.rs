@@ -29,6 +29,16 @@ impl SimDisk {
         self.shared.state.lock().model.file(name).map(|inode| inode.current.to_vec())
     }
 
+    /// A file's length, and the parts of it that were ever written, with their offsets: the rest are
+    /// zeros.
+    #[must_use]
+    pub fn read_written(&self, name: &str) -> Option<(u64, Vec<(u64, Vec<u8>)>)> {
+        let state = self.shared.state.lock();
+        let content = &state.model.file(name)?.current;
+        let parts = content.written().map(|(at, bytes)| (at, bytes.to_vec())).collect();
+        Some((content.len(), parts))
+    }
+
     /// Replaces a file's bytes, or creates it: restores an older state, duplicates or misdirects.
     pub fn write_all(&self, name: &str, bytes: &[u8]) {
         let mut content = Content::default();

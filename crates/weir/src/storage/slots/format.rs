@@ -20,6 +20,8 @@ const MIB: u64 = 1 << 20;
 const AREAS_OFFSET: u64 = 2 * MIB;
 /// The smallest device: less would be all areas and hardly a slot.
 const DEVICE_BYTES_MIN: u64 = 8 * MIB;
+/// Slots that a small device has by default.
+const SLOTS_WANTED: u64 = 4096;
 const SLOT_BYTES_MIN: u64 = 64 * KIB;
 const SLOT_BYTES_MAX: u64 = 1 << 30;
 /// Areas and cells are multiples of this: a tear of a large sector stays inside one of them.
@@ -43,10 +45,11 @@ pub struct FormatOptions {
     /// Bytes of the file: required for one that does not exist; of an existing file or a device all
     /// of it is taken by default. At least 8 MiB.
     pub size: Option<u64>,
-    /// Bytes of a slot, the unit in which tables take space: a power of two from 64 KiB to 1 GiB;
-    /// default 1 MiB. A table takes whole slots: with tables of 32 MiB, slots of 1 MiB waste some
-    /// 2 % of the space, slots as large as tables some 10 %.
-    pub slot_bytes: u64,
+    /// Bytes of a slot, the unit in which tables take space: a power of two from 64 KiB to 1 GiB.
+    /// A table takes whole slots: with tables of 32 MiB, slots of 1 MiB waste some 2 % of the space,
+    /// slots as large as tables some 10 %. Default: 1 MiB, and less below 4 GiB, so that there are
+    /// 4,096 slots.
+    pub slot_bytes: Option<u64>,
     /// Bytes of the area of the write-ahead log, at least 1 MiB. Default: a sixteenth of the device,
     /// at most 256 MiB. No value can be larger than a quarter of it.
     pub log_bytes: Option<u64>,
@@ -60,7 +63,7 @@ pub struct FormatOptions {
 
 impl Default for FormatOptions {
     fn default() -> Self {
-        Self { size: None, slot_bytes: MIB, log_bytes: None, force: false, zero: false }
+        Self { size: None, slot_bytes: None, log_bytes: None, force: false, zero: false }
     }
 }
 
@@ -82,7 +85,8 @@ impl FormatOptions {
                  needed"
             )));
         }
-        let slot_bytes = self.slot_bytes;
+        let slots_default = (bytes / SLOTS_WANTED).next_power_of_two();
+        let slot_bytes = self.slot_bytes.unwrap_or(slots_default.clamp(SLOT_BYTES_MIN, MIB));
         if !slot_bytes.is_power_of_two() || !(SLOT_BYTES_MIN..=SLOT_BYTES_MAX).contains(&slot_bytes)
         {
             return Err(Error::invalid(format!(
@@ -209,7 +213,7 @@ mod tests {
         for bytes in [0, 7 * MIB, 8 * MIB, 9 * MIB + 4097, 100 * MIB, 2 << 30, 1 << 40, 1 << 50] {
             for slot_bytes in [1, 4096, 64 * KIB, MIB, 3 * MIB, 32 * MIB, 1 << 30, 1 << 31] {
                 for log_bytes in [None, Some(0), Some(MIB), Some(5 * MIB + 1), Some(1 << 30)] {
-                    let options = FormatOptions { slot_bytes, log_bytes, ..Default::default() };
+                    let options = FormatOptions { slot_bytes: Some(slot_bytes), log_bytes, ..Default::default() };
                     let superblock = match options.layout(bytes, [1; 16]) {
                         Ok(superblock) => superblock,
                         Err(error) => {
