@@ -21,7 +21,7 @@ use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, polici
 use weir_sim::{fixtures, kill, museum, soak};
 
 /// The short forms of the campaigns, as in CI.
-const SHORT: [&str; 9] = [
+const SHORT: [&str; 14] = [
     "m --ops 60000",
     "rounds --ops 4000",
     "determinism --episodes 12",
@@ -31,6 +31,11 @@ const SHORT: [&str; 9] = [
     "b --sample 6000 --repair-every 2000",
     "soak --keys 40000",
     "kill --kills 20",
+    "m --slots --ops 30000",
+    "determinism --slots --episodes 4",
+    "c --slots --images 1500 --steps 60 --stride 13 --deep-every 1500 --repair-every 40000000",
+    "policies --slots --ops 600 --images 40 --switches 24 --steps 30 --stride 61 --deep-every 4000",
+    "e --slots --calls-max 1",
 ];
 
 fn main() -> ExitCode {
@@ -353,6 +358,7 @@ fn short(args: &ShortArgs, jobs: usize) -> Result<(), String> {
             line.push(format!("--dir={}", dir.display()));
         }
         let line = CommandLine::try_parse_from(line).map_err(|error| error.to_string())?;
+        weir_sim::world::use_slots(line.slots);
         let started = Instant::now();
         run(&line).map_err(|why| format!("{name}: {why}"))?;
         println!("-- {name}: {:.1} s", started.elapsed().as_secs_f64());

@@ -55,6 +55,12 @@ pub fn use_slots(slots: bool) {
     SLOTS.store(slots, Ordering::Relaxed);
 }
 
+/// Whether they are in slots.
+#[must_use]
+pub fn uses_slots() -> bool {
+    SLOTS.load(Ordering::Relaxed)
+}
+
 impl Disk {
     /// A disk without a store.
     #[must_use]
@@ -79,7 +85,8 @@ impl Disk {
         Self { sim, slots }
     }
 
-    fn builder_in(&self, dir: Arc<dyn Dir>, seed: u64) -> Builder {
+    /// A builder for the store on this disk through `dir`, which is over it.
+    pub fn builder_in(&self, dir: Arc<dyn Dir>, seed: u64) -> Builder {
         let builder = Db::builder("simulated").device(dir).seed(seed);
         if self.slots { builder.device_file(STORE_FILE).discard(seed.is_multiple_of(2)) } else { builder }
     }

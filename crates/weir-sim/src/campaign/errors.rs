@@ -215,7 +215,10 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         }
     }
     let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for (name, scenario) in full::RUNS {
+    // A file that is allocated is not filled by what is written into it; a store in slots that is
+    // full is a test of the engine.
+    let full = if crate::world::uses_slots() { &[][..] } else { &full::RUNS[..] };
+    for &(name, scenario) in full {
         if settings.names(name) {
             let runs = if settings.calls_max.is_some() { 12 } else { 120 };
             full::run(settings, (name, scenario), runs, &mut report)?;

@@ -166,7 +166,15 @@ impl Location {
         if let Some(ground) = self.ground(mode)? {
             let (file, slots) = (counted_file(ground.file, io), counted_file(ground.slots, io));
             let ground = Ground { file, slots, ..ground };
-            return Ok(Arc::new(Slots::open(ground, options.read_only, discards)?));
+            let slots = Slots::open(ground, options.read_only, discards)?;
+            if options.read_only && slots.read_root_record()?.is_none() {
+                let what = format!(
+                    "the store in {} was formatted and never opened; open it once for writing",
+                    slots.path()
+                );
+                return Err(Error::new(ErrorKind::NotFound, what));
+            }
+            return Ok(Arc::new(slots));
         }
         let dir = match self {
             Self::Dir(dir) => dir,

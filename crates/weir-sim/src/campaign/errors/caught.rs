@@ -43,8 +43,9 @@ pub(super) fn survived<T>(call: impl FnOnce() -> T) -> Option<T> {
 
 /// A store that was poisoned by a panic says so.
 pub(super) fn check_reason(panics: usize, error: &weir::Error) -> Outcome {
-    if panics > 0 && error.kind() == ErrorKind::Poisoned && !error.to_string().contains("injected")
-    {
+    let sources = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source());
+    let tells = sources.map(ToString::to_string).any(|text| text.contains("injected"));
+    if panics > 0 && error.kind() == ErrorKind::Poisoned && !tells {
         return Err(format!("the store is poisoned by a panic and does not tell of it: {error}"));
     }
     Ok(())

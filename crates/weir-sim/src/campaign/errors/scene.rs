@@ -95,7 +95,7 @@ impl Scene {
         let (mut db, ks) = options();
         db.read_only = self.read_only;
         let dir = Arc::clone(&self.dir) as Arc<dyn weir::sim::Dir>;
-        let builder = Db::builder("simulated").device(dir).seed(7);
+        let builder = self.disk.builder_in(dir, 7);
         let opened = builder.options(db).default_options(ks).open()?;
         self.ledger.spaces.insert("default");
         self.db = Some(opened);

@@ -26,6 +26,7 @@ use crate::base::sched::Mutex;
 use crate::device::part::Part;
 use crate::device::{File, FileClass, Lock};
 use crate::storage::slots::cells::{CellLog, Cells};
+use crate::storage::slots::flush::Flushed;
 use crate::storage::slots::superblock::{Area, AreaKind, RootCopy, Superblock, Superblocks};
 use crate::storage::slots::table::Space;
 use crate::storage::{
@@ -34,6 +35,7 @@ use crate::storage::{
 };
 
 mod cells;
+mod flush;
 pub mod format;
 mod map;
 mod page;
@@ -162,6 +164,10 @@ impl Slots {
     /// `NotFound` if it was never formatted; `Corruption` if its superblocks are damaged or it is
     /// shorter than they say; `Unsupported` for a newer format; the device's.
     pub(crate) fn open(ground: Ground, read_only: bool, discards: bool) -> Result<Self> {
+        let flusher = Arc::default();
+        let (file, slots) =
+            (Flushed::over(ground.file, &flusher), Flushed::over(ground.slots, &flusher));
+        let ground = Ground { file, slots, ..ground };
         let path = ground.file.path();
         let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
         let Some(superblocks) = Superblocks::open(whole)? else {

@@ -205,20 +205,25 @@ impl Space {
         }
     }
 
-    fn begin_read(&self) -> Result<()> {
+    fn begin_read(&self) -> Result<Reading<'_>> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::new(ErrorKind::Closed, format!("the store {} was closed", self.path)));
         }
         state.reads += 1;
-        Ok(())
+        Ok(Reading(self))
     }
+}
 
-    fn end_read(&self) {
-        let mut state = self.state.lock();
+/// A read in flight, until it is dropped: also by a panic.
+struct Reading<'a>(&'a Space);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
         state.reads -= 1;
         if state.reads == 0 && state.closed {
-            self.quiet.notify_all();
+            self.0.quiet.notify_all();
         }
     }
 }
@@ -395,10 +400,8 @@ impl SlotTable {
 
 impl TableSource for SlotTable {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.space.begin_read()?;
-        let read = self.read(buf, offset);
-        self.space.end_read();
-        read.map_err(Error::leaving_nothing_unknown)
+        let _reading = self.space.begin_read()?;
+        self.read(buf, offset).map_err(Error::leaving_nothing_unknown)
     }
 
     fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
