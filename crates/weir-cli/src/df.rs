@@ -70,7 +70,9 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
     if args.json {
         let levels: Vec<_> = levels
             .iter()
-            .map(|(level, (tables, bytes))| json!({"level": level, "tables": tables, "bytes": bytes}))
+            .map(|(level, (tables, bytes))| {
+                json!({"level": level, "tables": tables, "bytes": bytes})
+            })
             .collect();
         let slots = space.map(|space| slots_json(&space));
         let all = json!({
@@ -86,7 +88,12 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
     let rows: Vec<Vec<String>> = levels
         .iter()
         .map(|(level, (tables, bytes))| {
-            vec![format!("level {level}"), Count(*tables).to_string(), Bytes(*bytes).to_string(), of_slots(*bytes)]
+            vec![
+                format!("level {level}"),
+                Count(*tables).to_string(),
+                Bytes(*bytes).to_string(),
+                of_slots(*bytes),
+            ]
         })
         .collect();
     table(out, &["", "tables", "bytes", "slots' worth"], &rows)?;

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weir::sim::{
-    CrashPolicy, Dir, Faults, FaultyDir, Replayer, Settings, SimDisk, SimOptions, Simulation, format_in,
+    CrashPolicy, Dir, Faults, FaultyDir, Replayer, Settings, SimDisk, SimOptions, Simulation,
+    format_in,
 };
 use weir::{Builder, Db, FormatOptions};
 
@@ -88,7 +89,11 @@ impl Disk {
     /// A builder for the store on this disk through `dir`, which is over it.
     pub fn builder_in(&self, dir: Arc<dyn Dir>, seed: u64) -> Builder {
         let builder = Db::builder("simulated").device(dir).seed(seed);
-        if self.slots { builder.device_file(STORE_FILE).discard(seed.is_multiple_of(2)) } else { builder }
+        if self.slots {
+            builder.device_file(STORE_FILE).discard(seed.is_multiple_of(2))
+        } else {
+            builder
+        }
     }
 
     /// A builder for the store on this disk.

@@ -197,9 +197,9 @@ pub struct DbOptions {
     pub open_files_max: Option<usize>,
     /// Whether the device is told of slots that become free (discard, TRIM), so that an SSD or the
     /// file system below has them back at once; for stores in a file or on a block device
-    /// ([`format`](crate::format)) only. Each removed table costs a request, and where the store is a
-    /// file, the next use of its slots costs the file system's metadata again. A device that cannot
-    /// is asked once. Default: false.
+    /// ([`format`](crate::format)) only. Each removed table costs a request, and where the store is
+    /// a file, the next use of its slots costs the file system's metadata again. A device that
+    /// cannot is asked once. Default: false.
     pub discard: bool,
     /// What tests and experiments set. Default: as no test needs it.
     pub debug: DebugDbOptions,

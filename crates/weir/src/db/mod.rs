@@ -467,8 +467,8 @@ impl Db {
         engine.guarded("a flush", || engine.flush_all())
     }
 
-    /// What the slots of a store in a file or on a device hold; `None` of one in a directory, and of
-    /// one that was closed.
+    /// What the slots of a store in a file or on a device hold; `None` of one in a directory, and
+    /// of one that was closed.
     #[must_use]
     pub fn slot_space(&self) -> Option<crate::SlotSpace> {
         self.handle.engine.storage().ok()?.slot_space()

@@ -317,7 +317,10 @@ mod tests {
             (free(None, None, Some(3), 1), "4 files (inodes) and"),
             (free(Some(999), Some((200, BASE)), None, 1), "1000 bytes of tables and"),
             (free(Some(1 << 20), Some((199, BASE)), None, 1), "200 bytes of the log's area and"),
-            (free(Some(1 << 20), Some((200, BASE - 1)), None, 1), "5746 bytes of the version log's area"),
+            (
+                free(Some(1 << 20), Some((200, BASE - 1)), None, 1),
+                "5746 bytes of the version log's area",
+            ),
             (free(Some(999 + 4 * 511), Some((200, BASE)), None, 512), "3044 bytes of tables and"),
         ];
         for (free, part) in short {

@@ -431,8 +431,7 @@ impl File for RealFile {
     }
 
     fn len(&self) -> Result<u64> {
-        let doing =
-            |e| failed(format_args!("asking for the length of {}", self.path.display()), e);
+        let doing = |e| failed(format_args!("asking for the length of {}", self.path.display()), e);
         let stat = retry(|| fs::fstat(&self.fd)).map_err(doing)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
             // Nobody else uses the offset: requests have their own.

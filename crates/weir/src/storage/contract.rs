@@ -383,7 +383,8 @@ mod forms {
         if exists && open()? == SLOTS_DEVICE_BYTES {
             match Slots::open(ground()?, false, true) {
                 // Its formatting was cut off.
-                Err(error) if [ErrorKind::NotFound, ErrorKind::Corruption].contains(&error.kind()) => {}
+                Err(error)
+                    if [ErrorKind::NotFound, ErrorKind::Corruption].contains(&error.kind()) => {}
                 opened => return Ok(Box::new(opened?)),
             }
         }

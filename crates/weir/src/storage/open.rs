@@ -34,7 +34,7 @@ pub fn format(path: impl AsRef<Path>, options: &FormatOptions) -> Result<()> {
             let formatted = create_file(path, options);
             if formatted.as_ref().is_err_and(|e| e.kind() != ErrorKind::Conflict) {
                 // It is not there if the options did not fit.
-                let _ = std::fs::remove_file(path);
+                ground::remove(path);
             }
             formatted
         }

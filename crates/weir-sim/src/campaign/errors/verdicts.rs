@@ -84,7 +84,8 @@ fn verdict(site: Site, effect: Effect) -> Verdict {
     match (site.op, site.class) {
         (Read | Open | Len | List | Lock | Create | Unlink | Allocate, _) => Verdict::Heals,
         (Write | WriteBack, Table) => Verdict::Heals,
-        // Areas of a device are not short of space, a log there cannot be cut, and a sync is of all.
+        // Areas of a device are not short of space, a log there cannot be cut, and a sync is of
+        // all.
         (Write, Versions | Root) | (Sync, _) if no_space && crate::world::uses_slots() => {
             Verdict::Either
         }

@@ -4,10 +4,10 @@
 //!
 //! Invariants: (1) nobody else has it: a file is locked (`flock`), a device is opened exclusively,
 //! so that it is not mounted and no other node of it is open; within the process both are told by
-//! their numbers, not by their path; (2) a file that a loop device shows is refused: it would be two
-//! doors to the same bytes.
+//! their numbers, not by their path; (2) a file that a loop device shows is refused: it would be
+//! two doors to the same bytes.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{self, FileType, OFlags};
@@ -16,7 +16,9 @@ use rustix::io::Errno;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::process::ProcessMark;
 use crate::device::direct::Direct;
-use crate::device::real::{FILE_RIGHTS, Identity, RealFile, RealLock, failed, flock, hold, retry};
+use crate::device::real::{
+    FILE_RIGHTS, Identity, RealDir, RealFile, RealLock, failed, flock, hold, retry,
+};
 use crate::device::{File, Lock, Mode};
 
 /// A store's file or device.
@@ -100,13 +102,18 @@ pub(crate) fn open(path: &Path, mode: Mode, create: bool) -> Result<Ground> {
     Ok(Ground { file, direct, lock: Box::new(lock) })
 }
 
-/// Asks a file system that copies on write (btrfs) to write this new and empty file in place: blocks
-/// have checksums of their own, and a copy of each write would cost metadata. Best effort.
+/// Asks a file system that copies on write (btrfs) to write this new and empty file in place:
+/// blocks have checksums of their own, and a copy of each write would cost metadata. Best effort.
 pub(crate) fn write_in_place(path: &Path) {
     let Ok(fd) = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, fs::Mode::empty()) else { return };
     if let Ok(flags) = fs::ioctl_getflags(&fd) {
         let _ = fs::ioctl_setflags(&fd, flags | fs::IFlags::NOCOW);
     }
+}
+
+/// Removes a file that was just created. Best effort.
+pub(crate) fn remove(path: &Path) {
+    let _ = fs::unlink(path);
 }
 
 fn busy(path: &Path, why: &str) -> Error {
@@ -117,13 +124,16 @@ fn busy(path: &Path, why: &str) -> Error {
 /// Refuses a file that is shown as a block device.
 fn refuse_behind_loop(path: &Path) -> Result<()> {
     let Ok(own) = path.canonicalize() else { return Ok(()) };
-    let Ok(devices) = std::fs::read_dir("/sys/block") else { return Ok(()) };
-    for device in devices.flatten() {
-        let backing = device.path().join("loop/backing_file");
+    // Without it there are no block devices.
+    let Ok(devices) = RealDir::open("/sys/block", false).and_then(|dir| dir.list()) else {
+        return Ok(());
+    };
+    for device in devices {
+        let name = device.trim_end_matches('/');
+        let backing = format!("/sys/block/{name}/loop/backing_file");
         let Ok(backing) = std::fs::read_to_string(backing) else { continue };
-        if PathBuf::from(backing.trim_end()) == own {
-            let name = device.file_name();
-            return Err(busy(path, &format!("is shown as /dev/{}", name.to_string_lossy())));
+        if own == Path::new(backing.trim_end()) {
+            return Err(busy(path, &format!("is shown as /dev/{name}")));
         }
     }
     Ok(())

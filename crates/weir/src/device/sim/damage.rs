@@ -9,6 +9,9 @@ use crate::device::sim::content::Content;
 use crate::device::sim::crash::SECTOR_BYTES;
 use crate::device::sim::{Inode, SimDisk};
 
+/// A part of a file, with its offset.
+pub type WrittenPart = (u64, Vec<u8>);
+
 impl SimDisk {
     fn damage(&self, name: &str, how: impl FnOnce(&mut Content) -> bool) -> bool {
         let mut state = self.shared.state.lock();
@@ -29,10 +32,10 @@ impl SimDisk {
         self.shared.state.lock().model.file(name).map(|inode| inode.current.to_vec())
     }
 
-    /// A file's length, and the parts of it that were ever written, with their offsets: the rest are
-    /// zeros.
+    /// A file's length, and the parts of it that were ever written, with their offsets: the rest
+    /// are zeros.
     #[must_use]
-    pub fn read_written(&self, name: &str) -> Option<(u64, Vec<(u64, Vec<u8>)>)> {
+    pub fn read_written(&self, name: &str) -> Option<(u64, Vec<WrittenPart>)> {
         let state = self.shared.state.lock();
         let content = &state.model.file(name)?.current;
         let parts = content.written().map(|(at, bytes)| (at, bytes.to_vec())).collect();

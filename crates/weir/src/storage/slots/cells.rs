@@ -6,8 +6,8 @@
 //! Invariants: (1) a log has one cell, and a cell holds one log; (2) which log a cell holds is
 //! durable no later than the first synced byte of that log, because a sync is one of the whole
 //! device; (3) a log that was removed in memory only may be found again at the next opening, and so
-//! may the old number of one that was recycled; numbers are never used twice, so nobody takes it for
-//! another; (4) all cells are written with zeros when the device is formatted.
+//! may the old number of one that was recycled; numbers are never used twice, so nobody takes it
+//! for another; (4) all cells are written with zeros when the device is formatted.
 //!
 //! Source: LDS §3.3 and §3.6. We differ: WOL and WOR are not needed, as a segment names its
 //! predecessor (`log`).

@@ -2,11 +2,11 @@
 //!
 //! All areas of a store lie on one device, and a sync makes all of it durable. Who asks for one is
 //! served by any that begins afterwards, whoever began it. And the kernel may drop all that was not
-//! durable when a sync fails, and report that once (H43): what others have written is then lost, and
-//! a later sync would succeed without it. So after a failure nobody's sync succeeds.
+//! durable when a sync fails, and report that once (H43): what others have written is then lost,
+//! and a later sync would succeed without it. So after a failure nobody's sync succeeds.
 //!
-//! Invariants: (1) one sync runs at a time; (2) a sync that returns success began after the call, and
-//! none failed before it.
+//! Invariants: (1) one sync runs at a time; (2) a sync that returns success began after the call,
+//! and none failed before it.
 
 use std::sync::Arc;
 
@@ -164,8 +164,8 @@ mod tests {
     use crate::device::sim::SimDisk;
     use crate::device::site::OpKind;
 
-    /// Goal: a sync that fails is the last one (H43): who has written beside it, and whose bytes may
-    /// be lost with it, is told so by the next sync, too.
+    /// Goal: a sync that fails is the last one (H43): who has written beside it, and whose bytes
+    /// may be lost with it, is told so by the next sync, too.
     #[test]
     fn a_failed_sync_is_the_last() {
         let disk = SimDisk::default();

@@ -1,7 +1,8 @@
 //! Making a file or a device a store: what its areas are, and the zeros in them.
 //!
-//! Superblocks and logs are written with zeros at once, so that a small synced write changes nothing
-//! but its own bytes (H36); slots when they are first used. Not here: the superblock's bytes.
+//! Superblocks and logs are written with zeros at once, so that a small synced write changes
+//! nothing but its own bytes (H36); slots when they are first used. Not here: the superblock's
+//! bytes.
 //!
 //! Source: LDS §3.1, the zones.
 
@@ -39,19 +40,19 @@ const HALF_BYTES_PER_SLOT: u64 = 512;
 const HALF_BYTES_MIN: u64 = 4 * MIB;
 
 /// How a file or a block device is divided into areas by [`format`](crate::format).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FormatOptions {
     /// Bytes of the file: required for one that does not exist; of an existing file or a device all
     /// of it is taken by default. At least 8 MiB.
     pub size: Option<u64>,
-    /// Bytes of a slot, the unit in which tables take space: a power of two from 64 KiB to 1 GiB.
-    /// A table takes whole slots: with tables of 32 MiB, slots of 1 MiB waste some 2 % of the space,
+    /// Bytes of a slot, the unit in which tables take space: a power of two from 64 KiB to 1 GiB. A
+    /// table takes whole slots: with tables of 32 MiB, slots of 1 MiB waste some 2 % of the space,
     /// slots as large as tables some 10 %. Default: 1 MiB, and less below 4 GiB, so that there are
     /// 4,096 slots.
     pub slot_bytes: Option<u64>,
-    /// Bytes of the area of the write-ahead log, at least 1 MiB. Default: a sixteenth of the device,
-    /// at most 256 MiB. No value can be larger than a quarter of it.
+    /// Bytes of the area of the write-ahead log, at least 1 MiB. Default: a sixteenth of the
+    /// device, at most 256 MiB. No value can be larger than a quarter of it.
     pub log_bytes: Option<u64>,
     /// Takes the file or the device although it holds something, which is lost.
     pub force: bool,
@@ -59,12 +60,6 @@ pub struct FormatOptions {
     /// file on a file system has no unwritten extents left, and the first use of a slot costs no
     /// metadata.
     pub zero: bool,
-}
-
-impl Default for FormatOptions {
-    fn default() -> Self {
-        Self { size: None, slot_bytes: None, log_bytes: None, force: false, zero: false }
-    }
 }
 
 impl FormatOptions {
@@ -213,7 +208,11 @@ mod tests {
         for bytes in [0, 7 * MIB, 8 * MIB, 9 * MIB + 4097, 100 * MIB, 2 << 30, 1 << 40, 1 << 50] {
             for slot_bytes in [1, 4096, 64 * KIB, MIB, 3 * MIB, 32 * MIB, 1 << 30, 1 << 31] {
                 for log_bytes in [None, Some(0), Some(MIB), Some(5 * MIB + 1), Some(1 << 30)] {
-                    let options = FormatOptions { slot_bytes: Some(slot_bytes), log_bytes, ..Default::default() };
+                    let options = FormatOptions {
+                        slot_bytes: Some(slot_bytes),
+                        log_bytes,
+                        ..Default::default()
+                    };
                     let superblock = match options.layout(bytes, [1; 16]) {
                         Ok(superblock) => superblock,
                         Err(error) => {

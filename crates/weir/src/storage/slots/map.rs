@@ -3,15 +3,15 @@
 //! A version says which tables live and where; this says what is left. Not here: what a slot holds,
 //! the durability of the edit after which a table is removed (`state::reclaimer`).
 //!
-//! Invariants: (1) every slot is free, reserved by a table that is being written, owned by one
-//! that is finished, or leaving: free + reserved + owned + leaving = all, checked after each
-//! change; (2) a slot becomes free when its table was removed, nobody reads it any more, and its
-//! discard has ended (H30, H77): until then it is leaving; (3) a uid has slots once; (4) what cannot
-//! be taken in whole is not taken at all.
+//! Invariants: (1) every slot is free, reserved by a table that is being written, owned by one that
+//! is finished, or leaving: free + reserved + owned + leaving = all, checked after each change; (2)
+//! a slot becomes free when its table was removed, nobody reads it any more, and its discard has
+//! ended (H30, H77): until then it is leaving; (3) a uid has slots once; (4) what cannot be taken
+//! in whole is not taken at all.
 //!
 //! Allocation is next-fit, from behind the last one: it writes evenly, and leaves what was freed
-//! alone as long as it can. A table that grows goes on behind its last slot if that is free; one run
-//! of slots is preferred, several are accepted.
+//! alone as long as it can. A table that grows goes on behind its last slot if that is free; one
+//! run of slots is preferred, several are accepted.
 //!
 //! Source: LDS §3.2 (reserve, acquire, forfeit). We differ: a table reserves the slots that it is
 //! expected to need when it is begun (H41), and has several.
@@ -157,8 +157,7 @@ impl SlotMap {
                 kept.push(Extent { slots: own, ..*extent });
             }
             if own < extent.slots {
-                let back =
-                    Extent { slot: extent.slot + own, slots: extent.slots - own, ..*extent };
+                let back = Extent { slot: extent.slot + own, slots: extent.slots - own, ..*extent };
                 self.release(&back);
                 self.counts.reserved -= back.slots;
             }

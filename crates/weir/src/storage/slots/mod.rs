@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=000000000000
+// FORMAT: docs/format/slots.md sha=9e454171e077
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,
@@ -30,8 +30,8 @@ use crate::storage::slots::flush::Flushed;
 use crate::storage::slots::superblock::{Area, AreaKind, RootCopy, Superblock, Superblocks};
 use crate::storage::slots::table::Space;
 use crate::storage::{
-    FreeAreas, FreeSpace, LiveTable, LogBytes, LogKind, LogRegion, Object, Storage, TableSource, TableWriter,
-    WrittenTable,
+    FreeAreas, FreeSpace, LiveTable, LogBytes, LogKind, LogRegion, Object, Storage, TableSource,
+    TableWriter, WrittenTable,
 };
 
 mod cells;
@@ -196,7 +196,11 @@ impl Slots {
         let log = area_of(superblock, AreaKind::Log, &path)?;
         let cell = |at: u64| {
             let offset = log.offset + at * superblock.cell_bytes;
-            part_of(&ground.file, &Area { offset, bytes: superblock.cell_bytes, ..log }, FileClass::Wal)
+            part_of(
+                &ground.file,
+                &Area { offset, bytes: superblock.cell_bytes, ..log },
+                FileClass::Wal,
+            )
         };
         let parts = (0..log.bytes / superblock.cell_bytes).map(cell).collect();
         let cells = Cells::open(LogKind::Wal, uuid, parts)?;
@@ -330,7 +334,8 @@ impl Storage for Slots {
         let cells = self.cells(kind);
         let capacity = cells.capacity()?;
         if bytes > capacity {
-            let what = format!("a log of {bytes} bytes in {}, where each has {capacity}", self.path);
+            let what =
+                format!("a log of {bytes} bytes in {}, where each has {capacity}", self.path);
             return Err(Error::new(ErrorKind::NoSpace, what));
         }
         let taken = match kind {

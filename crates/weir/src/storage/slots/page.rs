@@ -1,8 +1,8 @@
-// FORMAT: docs/format/slots.md sha=000000000000
+// FORMAT: docs/format/slots.md sha=9e454171e077
 //! Pages of 4 KiB that storage writes beside objects: the heads of logs and the trailers of tables.
 //!
-//! Both say whose they are (H78): the uuid of the formatted device, drawn when it was formatted. Not
-//! here: the superblock, which is a page too.
+//! Both say whose they are (H78): the uuid of the formatted device, drawn when it was formatted.
+//! Not here: the superblock, which is a page too.
 //!
 //! Invariants, which `decode` checks: (1) the last four bytes are a masked CRC-32C of all before;
 //! (2) a page of another life of the device, or of another kind, is none.

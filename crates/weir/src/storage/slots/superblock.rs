@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=94454beea511
+// FORMAT: docs/format/slots.md sha=9e454171e077
 //! The superblock: what a store in one file is divided into, and its root record.
 //!
 //! Two copies of a page of 4 KiB, 1 MiB apart, with a generation. Not here: what the root record
@@ -278,8 +278,8 @@ impl Superblocks {
         COPY_OFFSETS.iter().try_for_each(|&at| device.write_durable(&[0; SUPERBLOCK_BYTES], at))
     }
 
-    /// Makes `first` the superblock of a device that was [wiped](Self::wipe). A power cut in between
-    /// leaves a device without a superblock or with this one.
+    /// Makes `first` the superblock of a device that was [wiped](Self::wipe). A power cut in
+    /// between leaves a device without a superblock or with this one.
     ///
     /// # Errors
     /// The device's.

@@ -6,8 +6,8 @@
 //!
 //! Invariants: (1) nothing inside an extent is written twice, and its trailer is its last write, so
 //! that slots may be zones of a device one day; (2) all writes are whole pages at page boundaries;
-//! (3) slots are given out again only when nobody has the table open (H30); (4) no read is in flight
-//! when the device is given up, and none begins afterwards (H73).
+//! (3) slots are given out again only when nobody has the table open (H30); (4) no read is in
+//! flight when the device is given up, and none begins afterwards (H73).
 
 use std::sync::Arc;
 
@@ -138,7 +138,8 @@ impl Space {
     pub(super) fn open(self: &Arc<Self>, uid: TableUid) -> Result<SlotTable> {
         let pinned = self.state.lock().map.pin(uid);
         let Some((place, bytes)) = pinned else {
-            let none = Error::new(ErrorKind::NotFound, format!("no slots of {} have it", self.path));
+            let none =
+                Error::new(ErrorKind::NotFound, format!("no slots of {} have it", self.path));
             return Err(Error::missing_table(self.name_of(uid), none));
         };
         Ok(SlotTable { space: Arc::clone(self), uid, place, bytes })
@@ -208,7 +209,10 @@ impl Space {
     fn begin_read(&self) -> Result<Reading<'_>> {
         let mut state = self.state.lock();
         if state.closed {
-            return Err(Error::new(ErrorKind::Closed, format!("the store {} was closed", self.path)));
+            return Err(Error::new(
+                ErrorKind::Closed,
+                format!("the store {} was closed", self.path),
+            ));
         }
         state.reads += 1;
         Ok(Reading(self))
