@@ -291,6 +291,11 @@ pub trait RepairStorage: Storage {
     /// The uids of all tables that lie on the device, adopted or not, ascending. Where nothing but
     /// a version tells which of them live, obsolete ones are among them.
     fn find_tables(&self) -> Result<Vec<TableUid>>;
+    /// Whether the tables that are found are all that there were, so that a tree can be made of them
+    /// without a version.
+    fn finds_all_tables(&self) -> bool {
+        true
+    }
     /// Renames an object that cannot be read, durably. Its new name; `None` if it does not exist.
     fn set_aside(&self, object: Object) -> Result<Option<String>>;
     /// Keeps a durable copy of an object that is about to be replaced and must stay in place until

@@ -86,6 +86,17 @@ impl Collected {
 impl Repair {
     /// Rebuilds the tree from tables and log.
     pub(super) fn rebuild(&mut self, salvage: Salvage) -> Result<()> {
+        if !self.aside.finds_all_tables() {
+            let faults = self.report.structure.iter().map(ToString::to_string);
+            let faults: Vec<String> = faults.collect();
+            let what = format!(
+                "the version log of {} cannot be used ({}), and nothing else says which tables are \
+                 obsolete; nothing was changed: restore a copy",
+                self.storage.path(),
+                faults.join("; ")
+            );
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
         let known = Segments::read(&*self.storage)?;
         let lineage = salvage.lineage.or_else(|| known.lineage());
         let last_opening = lineage.map_or(0, |lineage| known.last_opening(lineage));

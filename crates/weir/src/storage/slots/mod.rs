@@ -42,6 +42,8 @@ mod page;
 mod repair;
 mod superblock;
 mod table;
+#[cfg(all(test, feature = "sim"))]
+mod tests;
 
 pub use format::FormatOptions;
 pub(crate) use repair::Aside;

@@ -135,6 +135,10 @@ impl RepairStorage for Slots {
         self.list_tables()
     }
 
+    fn finds_all_tables(&self) -> bool {
+        false
+    }
+
     fn set_aside(&self, object: Object) -> Result<Option<String>> {
         let name = self.copy_aside(object)?;
         match object {

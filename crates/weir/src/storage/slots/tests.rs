@@ -1,0 +1,122 @@
+//! What a form without names promises beyond the contract: whose slots and halves are whose, and when.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::base::ids::{segment, uid};
+use crate::base::place::Place;
+use crate::base::sched;
+use crate::base::sched::sim::Simulation;
+use crate::device::Dir;
+use crate::device::faulty::{Effect, Fault, FaultyDir, Times};
+use crate::device::sim::SimDisk;
+use crate::device::site::OpKind;
+
+const NAME: &str = "store.weir";
+
+fn ground(dir: &Arc<dyn Dir>) -> Ground {
+    let lock = dir.lock(NAME).expect("free");
+    let file = dir.open(NAME, FileClass::Other, crate::device::Mode::ReadWrite).expect("there");
+    Ground { slots: Arc::clone(&file), file, lock, aside: None }
+}
+
+fn formatted() -> SimDisk {
+    let disk = SimDisk::default();
+    let options = FormatOptions { slot_bytes: Some(64 << 10), ..FormatOptions::default() };
+    crate::storage::open::format_in(&disk.dir(), NAME, 32 << 20, &options).expect("formatted");
+    disk
+}
+
+fn open(disk: &SimDisk) -> Slots {
+    let store = Slots::open(ground(&disk.dir()), false, false).expect("opens");
+    store.adopt(&mut std::iter::empty()).expect("none");
+    store
+}
+
+fn write(store: &Slots, number: u64, byte: u8) -> Place {
+    let mut writer = store.create_table(uid(number), 0).expect("begun");
+    writer.append(&[byte; 100_000]).expect("appended");
+    let written = writer.end().expect("ended");
+    let place = written.place();
+    store.sync_tables(vec![written]).expect("durable");
+    place
+}
+
+/// Goal: only a version makes a slot live (H72): a whole and durable table that none names is none,
+/// and its slots are free.
+#[test]
+fn a_table_that_no_version_names_is_none() {
+    let disk = formatted();
+    let store = open(&disk);
+    let place = write(&store, 1, 7);
+    let before = store.space.counts().free;
+    drop(store);
+    let store = open(&disk);
+    assert_eq!(store.list_tables().expect("known"), []);
+    let slots: u64 = place.extents().iter().map(|extent| extent.slots).sum();
+    assert_eq!(store.space.counts().free, before + slots);
+    let live = LiveTable { uid: uid(1), place: &place, bytes: 100_000 };
+    store.adopt(&mut std::iter::once(live)).expect("now one does");
+    assert_eq!(store.space.counts().free, before);
+    let twice = LiveTable { uid: uid(2), ..live };
+    let error = store.adopt(&mut [live, twice].into_iter()).expect_err("two at one place");
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+}
+
+/// Goal: the half that the root record names is left alone, also by openings that fail one after
+/// the other (H35). Method: a version log that the root names, then three that it never comes to
+/// name, each in an opening of its own.
+#[test]
+fn the_half_of_the_root_is_left_alone() {
+    let disk = formatted();
+    let store = open(&disk);
+    let first = store.create_log(LogKind::Versions, segment(1), 0).expect("created");
+    first.write_at(&[b"the base"], 0).expect("written");
+    first.sync().expect("synced");
+    store.write_root_record(b"root", segment(1)).expect("written");
+    drop((store, first));
+    for number in 2..5 {
+        let store = open(&disk);
+        let next = store.create_log(LogKind::Versions, segment(number), 0).expect("created");
+        next.write_at(&[b"another one"], 0).expect("written");
+        next.sync().expect("synced");
+        let first = store.open_log(LogKind::Versions, segment(1)).expect("still there");
+        let mut bytes = [0; 8];
+        first.read_at(&mut bytes, 0).expect("read");
+        assert_eq!(&bytes, b"the base", "after opening {number}");
+    }
+}
+
+/// Goal: no read is in flight when the device is given up, and none begins afterwards (H73).
+#[test]
+fn giving_up_waits_for_reads() {
+    Simulation::run(5, |_| {
+        let disk = formatted();
+        let faulty = FaultyDir::over_disk(&disk);
+        let faults = faulty.faults();
+        let dir: Arc<dyn Dir> = Arc::new(faulty);
+        let store = Slots::open(ground(&dir), false, false).expect("opens");
+        store.adopt(&mut std::iter::empty()).expect("none");
+        write(&store, 1, 7);
+        let table = store.open_table(uid(1)).expect("opened");
+        let (op, class) = (Some(OpKind::Read), Some(FileClass::Table));
+        let effect = Effect::Stall(1000);
+        faults.arm(Fault { op, class, after: 0, times: Times::Once, effect });
+        let ended = Arc::new(AtomicBool::new(false));
+        let (table_there, ended_there) = (Arc::clone(&table), Arc::clone(&ended));
+        let reader = sched::spawn("reader", move || {
+            let mut byte = [0];
+            let read = table_there.read_exact_at(&mut byte, 50_000);
+            ended_there.store(true, Ordering::SeqCst);
+            assert!(read.is_err() || byte == [7]);
+        });
+        // It is in the middle of the read, or has not begun.
+        sched::delay(std::time::Duration::from_millis(1));
+        let in_flight = faults.injected_total() > 0;
+        store.unlock();
+        assert!(!in_flight || ended.load(Ordering::SeqCst), "the read goes on");
+        let closed = table.read_exact_at(&mut [0], 0).expect_err("given up");
+        assert_eq!(closed.kind(), ErrorKind::Closed);
+        assert!(reader.expect("started").join(), "the reader failed");
+    });
+}
