@@ -2,7 +2,7 @@
 
 use crate::engine::{Batch, Counters, Engine, EngineKind, Requests, Result, Settings};
 use std::path::Path;
-use weir::{Db, DbOptions, Durability, ErrorKind, IoMetrics, Options, WriteBatch};
+use weir::{Db, DbOptions, Durability, ErrorKind, FormatOptions, IoMetrics, Options, WriteBatch};
 
 /// Memory beside write buffers and block cache: indexes, filters, and the buffers of jobs.
 const REST_BYTES: u64 = 128 << 20;
@@ -21,6 +21,8 @@ pub struct WeirKind {
     pub immutables_max: Option<usize>,
     /// What a write must survive before it counts as done, but for those of `fillsync`.
     pub durability: Durability,
+    /// Bytes of the file that the store is in; unset: it is in a directory.
+    pub slots: Option<u64>,
 }
 
 struct Weir {
@@ -29,6 +31,19 @@ struct Weir {
 }
 
 impl WeirKind {
+    /// Makes a file a store, if it is none yet.
+    fn format(&self, path: &Path) -> Result<()> {
+        let Some(bytes) = self.slots else { return Ok(()) };
+        let looked = Db::builder(path).create_if_missing(false).read_only(true).open();
+        let none = [ErrorKind::NotFound, ErrorKind::InvalidArgument];
+        if looked.is_err_and(|error| none.contains(&error.kind())) {
+            let mut options = FormatOptions::new();
+            (options.size, options.force) = (Some(bytes), true);
+            weir::format(path, &options)?;
+        }
+        Ok(())
+    }
+
     /// The common settings as Weir's; `None`: its defaults. Its one memory number is the cache, two
     /// write buffers and `REST_BYTES`, which the peers do not count.
     fn options(&self, settings: &Settings) -> Option<(DbOptions, Options)> {
@@ -85,6 +100,7 @@ impl EngineKind for WeirKind {
     }
 
     fn open(&self, dir: &Path, settings: &Settings) -> Result<Box<dyn Engine>> {
+        self.format(dir)?;
         let db = match self.options(settings) {
             None => Db::open(dir)?,
             Some((store, tree)) => {

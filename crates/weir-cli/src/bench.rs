@@ -119,6 +119,9 @@ pub(crate) struct BenchArgs {
     /// are set in it. Stores that no benchmark made are refused
     #[arg(long, requires = "dir")]
     reuse: bool,
+    /// The store is in one file of so many bytes, which is formatted, instead of in a directory
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, conflicts_with = "dir")]
+    slots: Option<u64>,
     /// Fixes keys, values and the order of operations
     #[arg(long, default_value_t = 42)]
     seed: u64,
@@ -287,7 +290,8 @@ fn with_options(args: &BenchArgs, base: &Options) -> Result<(Settings, WeirKind)
         ..Settings::default()
     };
     let immutables_max = Some(tree.immutables_max);
-    Ok((settings, WeirKind { variant: None, tree, immutables_max, durability: args.durability }))
+    let (durability, slots) = (args.durability, args.slots);
+    Ok((settings, WeirKind { variant: None, tree, immutables_max, durability, slots }))
 }
 
 /// What the command line says about the options of the store, as it is typed.

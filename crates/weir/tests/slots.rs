@@ -60,7 +60,7 @@ fn a_store_in_a_file_is_a_store() {
     assert_eq!(locked.kind(), ErrorKind::Locked);
     db.close().unwrap();
     Db::destroy(&path).unwrap();
-    assert_eq!(Db::open(&path).expect_err("it is none").kind(), ErrorKind::NotFound);
+    assert_eq!(Db::open(&path).expect_err("it is none").kind(), ErrorKind::InvalidArgument);
 }
 
 /// Goal: a format that does not fit, or would lose something, is refused with advice, and changes
@@ -91,7 +91,7 @@ fn what_cannot_be_formatted_is_left_alone() {
     refused(format(&text, &FormatOptions::new()), "not all zeros");
     assert!(std::fs::read(&text).unwrap().starts_with(b"dear"));
     let plain = Db::open(&text).expect_err("no store");
-    assert_eq!(plain.kind(), ErrorKind::NotFound);
+    assert_eq!(plain.kind(), ErrorKind::InvalidArgument);
     assert!(plain.to_string().contains("weir format"), "{plain}");
 }
 

@@ -49,7 +49,7 @@ fn refused(path: &Path) -> ErrorKind {
 #[test]
 fn a_store_on_a_block_device() {
     let Some(disk) = Loop::of(96 << 20) else { return };
-    assert_eq!(refused(&disk.device), ErrorKind::NotFound, "it was never formatted");
+    assert_eq!(refused(&disk.device), ErrorKind::InvalidArgument, "it was never formatted");
     format(&disk.device, &FormatOptions::new()).unwrap();
     let options = weir::Options::default().write_buffer_bytes(1 << 20);
     let db = Db::builder(&disk.device).default_options(options).open().unwrap();

@@ -384,7 +384,8 @@ mod forms {
             match Slots::open(ground()?, false, true) {
                 // Its formatting was cut off.
                 Err(error)
-                    if [ErrorKind::NotFound, ErrorKind::Corruption].contains(&error.kind()) => {}
+                    if [ErrorKind::InvalidArgument, ErrorKind::Corruption]
+                        .contains(&error.kind()) => {}
                 opened => return Ok(Box::new(opened?)),
             }
         }

@@ -163,7 +163,7 @@ impl Slots {
     /// Opens the store; `discards`: the device is told of slots that become free.
     ///
     /// # Errors
-    /// `NotFound` if it was never formatted; `Corruption` if its superblocks are damaged or it is
+    /// `InvalidArgument` if it was never formatted; `Corruption` if its superblocks are damaged or it is
     /// shorter than they say; `Unsupported` for a newer format; the device's.
     pub(crate) fn open(ground: Ground, read_only: bool, discards: bool) -> Result<Self> {
         let flusher = Arc::default();
@@ -174,10 +174,10 @@ impl Slots {
         let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
         let Some(superblocks) = Superblocks::open(whole)? else {
             let what = format!(
-                "{path} holds no store: it has no superblock; correct the path, or make it a store \
-                 (`weir format`)"
+                "{path} is not a directory, and holds no store: it has no superblock; name a \
+                 directory, or make this one a store (`weir format`)"
             );
-            return Err(Error::new(ErrorKind::NotFound, what));
+            return Err(Error::invalid(what));
         };
         let superblock = superblocks.current();
         let uuid = superblock.uuid;
