@@ -44,8 +44,8 @@ fn refused(path: &Path) -> ErrorKind {
     Db::open(path).expect_err("it is refused").kind()
 }
 
-/// Goal: a block device is formatted, written, closed, opened and read as a store in a file; who has
-/// it open has it alone, by whatever door.
+/// Goal: a block device is formatted, written, closed, opened and read as a store in a file; who
+/// has it open has it alone, by whatever door.
 #[test]
 fn a_store_on_a_block_device() {
     let Some(disk) = Loop::of(96 << 20) else { return };

@@ -291,8 +291,8 @@ pub trait RepairStorage: Storage {
     /// The uids of all tables that lie on the device, adopted or not, ascending. Where nothing but
     /// a version tells which of them live, obsolete ones are among them.
     fn find_tables(&self) -> Result<Vec<TableUid>>;
-    /// Whether the tables that are found are all that there were, so that a tree can be made of them
-    /// without a version.
+    /// Whether the tables that are found are all that there were, so that a tree can be made of
+    /// them without a version.
     fn finds_all_tables(&self) -> bool {
         true
     }

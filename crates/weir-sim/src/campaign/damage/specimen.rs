@@ -87,10 +87,24 @@ fn foreign_logs(seed: u64) -> weir::Result<Vec<(String, Vec<u8>)>> {
     Ok(logs.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect())
 }
 
+/// Schedules that are tried: when merges run decides how many levels are left.
+const SCHEDULES: u64 = 16;
+
 /// Builds the store.
 pub(super) fn specimen(seed: u64) -> Result<Specimen, String> {
-    let schedule = Schedule::new(seed, 16);
-    world::simulate(schedule, move || -> weir::Result<Specimen> {
+    let mut shape = String::new();
+    for schedule in 0..SCHEDULES {
+        match build(seed, Schedule::new(seed + (schedule << 32), 16))? {
+            Ok(specimen) => return Ok(specimen),
+            Err(simple) => shape = simple,
+        }
+    }
+    Err(format!("in {SCHEDULES} schedules the store is too simple, the last one: {shape}"))
+}
+
+/// Builds it under one schedule; an error in the result: its shape, which is too simple.
+fn build(seed: u64, schedule: Schedule) -> Result<Result<Specimen, String>, String> {
+    world::simulate(schedule, move || -> weir::Result<Result<Specimen, String>> {
         let disk = Disk::new();
         let db = open(&disk, seed)?;
         let second = db.keyspace_with("second", options().1)?;
@@ -153,9 +167,11 @@ pub(super) fn specimen(seed: u64) -> Result<Specimen, String> {
             disk.names()
         );
         let is_rich = levels >= 3 && tables >= 8 && listed >= 2;
-        assert!(is_rich, "the store is too simple: {shape}");
+        if !is_rich {
+            return Ok(Err(shape));
+        }
         let foreign = foreign_logs(seed)?;
-        Ok(Specimen { seed, disk, content, versions, in_log, foreign, shape })
+        Ok(Ok(Specimen { seed, disk, content, versions, in_log, foreign, shape }))
     })?
     .map_err(|e| format!("building the store: {e}"))
 }

@@ -163,8 +163,8 @@ impl Slots {
     /// Opens the store; `discards`: the device is told of slots that become free.
     ///
     /// # Errors
-    /// `InvalidArgument` if it was never formatted; `Corruption` if its superblocks are damaged or it is
-    /// shorter than they say; `Unsupported` for a newer format; the device's.
+    /// `InvalidArgument` if it was never formatted; `Corruption` if its superblocks are damaged or
+    /// it is shorter than they say; `Unsupported` for a newer format; the device's.
     pub(crate) fn open(ground: Ground, read_only: bool, discards: bool) -> Result<Self> {
         let flusher = Arc::default();
         let (file, slots) =

@@ -1,4 +1,5 @@
-//! What a form without names promises beyond the contract: whose slots and halves are whose, and when.
+//! What a form without names promises beyond the contract: whose slots and halves are whose, and
+//! when.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
