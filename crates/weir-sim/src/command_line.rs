@@ -56,7 +56,7 @@ pub(crate) enum Command {
     Fixtures(FixturesArgs),
     /// A failure that `m` has printed
     Replay(ReplayArgs),
-    /// The short forms of all, as in CI: about three minutes on two cores
+    /// The short forms of all, as in CI: about four minutes on two cores
     Short(ShortArgs),
 }
 

@@ -26,7 +26,7 @@ const SHORT: [&str; 14] = [
     "rounds --ops 4000",
     "determinism --episodes 12",
     "c --images 3000 --steps 60 --stride 7 --deep-every 1500 --repair-every 4",
-    "policies --ops 1200 --images 120 --switches 42 --steps 40 --stride 31 --deep-every 4000",
+    "policies --ops 1000 --images 80 --switches 42 --steps 40 --stride 47 --deep-every 4000",
     "e --calls-max 2",
     "b --sample 6000 --repair-every 2000",
     "soak --keys 40000",
@@ -34,7 +34,7 @@ const SHORT: [&str; 14] = [
     "m --slots --ops 30000",
     "determinism --slots --episodes 4",
     "c --slots --images 1500 --steps 60 --stride 13 --deep-every 1500 --repair-every 40000000",
-    "policies --slots --ops 600 --images 40 --switches 24 --steps 30 --stride 61 --deep-every 4000",
+    "policies --slots --ops 300 --images 12 --switches 14 --steps 30 --stride 97 --deep-every 4000",
     "e --slots --calls-max 1",
 ];
 
