@@ -63,6 +63,20 @@ fn a_store_in_a_file_is_a_store() {
     assert_eq!(Db::open(&path).expect_err("it is none").kind(), ErrorKind::InvalidArgument);
 }
 
+/// Goal: a store that is smaller than what two write buffers may hold is flushed: a flush takes the
+/// slots that it needs, not those that it might.
+#[test]
+fn a_small_store_has_default_buffers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    formatted(&path, 64 * MIB).unwrap();
+    let db = Db::open(&path).unwrap();
+    db.put(b"a", b"1").unwrap();
+    db.flush().unwrap();
+    let space = db.slot_space().unwrap();
+    assert_eq!((space.owned, space.reserved, space.tables), (1, 0, 1));
+}
+
 /// Goal: a format that does not fit, or would lose something, is refused with advice, and changes
 /// nothing.
 #[test]

@@ -24,6 +24,8 @@ use crate::storage::{LiveTable, TableSource, TableWriter, WrittenTable};
 /// Write buffer of a table: as in a directory.
 const TABLE_BUFFER_BYTES: usize = 512 << 10;
 const PAGE: u64 = PAGE_BYTES as u64;
+/// Slots that a table begins with, if it is expected to need so many.
+const FIRST_SLOTS: u64 = 4;
 
 /// The slots of a device, and who has them.
 pub(super) struct Space {
@@ -124,7 +126,8 @@ impl Space {
         self.discard_leaving();
         let mut state = self.state.lock();
         state.map.begin(uid)?;
-        let slots = self.slots_for(hint);
+        // A hint is an upper bound: of a flush it is what two write buffers hold.
+        let slots = self.slots_for(hint).min(FIRST_SLOTS).min(state.map.counts().free.max(1));
         let reserved = state.map.reserve(uid, slots);
         drop(state);
         // From here on an error gives it up.
@@ -248,8 +251,9 @@ impl SlotWriter {
     fn make_room(&mut self, bytes: u64) -> Result<()> {
         while self.space.capacity(&self.place) < bytes {
             let missing = bytes - self.space.capacity(&self.place);
-            // Steps of an eighth, so that a table without a hint has few extents.
-            let slots = self.space.slots_for(missing).max(slots_of(&self.place) / 8);
+            // Steps that double it, so that it has few extents, whoever else is writing. What is left
+            // over at the end is given back.
+            let slots = self.space.slots_for(missing).max(slots_of(&self.place));
             let before = self.place.clone();
             let place = {
                 let mut state = self.space.state.lock();
