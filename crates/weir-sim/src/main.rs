@@ -33,7 +33,7 @@ const SHORT: [&str; 14] = [
     "kill --kills 20",
     "m --slots --ops 30000",
     "determinism --slots --episodes 4",
-    "c --slots --images 1500 --steps 60 --stride 13 --deep-every 1500 --repair-every 40000000",
+    "c --slots --images 1500 --steps 60 --stride 13 --deep-every 1500 --repair-every 16",
     "policies --slots --ops 300 --images 12 --switches 14 --steps 30 --stride 97 --deep-every 4000",
     "e --slots --calls-max 1",
 ];
