@@ -118,15 +118,32 @@ impl Engine {
     fn flush_need(&self, carried_bytes: u64) -> Space {
         let bytes = self.shared.accountant.used(Category::Memtables).saturating_add(carried_bytes);
         let (mut memtables, mut memtable_bytes, mut table_bytes) = (0, u64::MAX, u64::MAX);
+        // What comes is like what is there, or would fill all memtables evenly.
+        let mut shares = Vec::new();
         for tree in self.all_trees() {
+            let active = tree.memtable_bytes().0;
             let current = tree.peek();
             let options = &current.options;
             memtables += current.immutables.len() as u64 + 1;
             memtable_bytes = memtable_bytes.min(options.write_buffer_bytes);
+            shares.push((active + options.write_buffer_bytes, options.write_buffer_bytes.max(1)));
             // No policy cuts a flush into smaller tables.
             table_bytes = table_bytes.min(options.table_bytes);
         }
-        memtables += carried_bytes / memtable_bytes.max(1);
+        // Where a table takes whole units, the worst case, all of it in the smallest memtables,
+        // would ask for more units than there are bytes to come. A flush that finds none after all
+        // waits for merges.
+        let in_units = self.storage().is_ok_and(|storage| storage.log_bytes().is_some());
+        memtables += if in_units {
+            let all: u64 = shares.iter().map(|(share, _)| share).sum();
+            let part = |&(share, buffer): &(u64, u64)| {
+                (u128::from(carried_bytes) * u128::from(share) / u128::from(all.max(1))) as u64
+                    / buffer
+            };
+            shares.iter().map(part).sum()
+        } else {
+            carried_bytes / memtable_bytes.max(1)
+        };
         let files = memtables + bytes / table_bytes.max(1);
         let tables = bytes.saturating_add(files.saturating_mul(TABLE_BYTES));
         Space { tables, files, ..Space::default() }

@@ -25,6 +25,9 @@ const DEVICE_BYTES_MIN: u64 = 8 * MIB;
 const SLOTS_WANTED: u64 = 4096;
 const SLOT_BYTES_MIN: u64 = 64 * KIB;
 const SLOT_BYTES_MAX: u64 = 1 << 30;
+/// Zeros of logs are written in pieces of a page: the page cache keeps a file in folios as large as
+/// the writes that made them, and a small write into a large one costs twice the time.
+const LOG_PIECE: u64 = 4 * KIB;
 /// Areas and cells are multiples of this: a tear of a large sector stays inside one of them.
 const AREA_UNIT: u64 = 64 * KIB;
 /// Cells that the log is divided into: at most half of them are in use between two flushes, one is
@@ -143,7 +146,8 @@ pub(super) fn format(device: &Arc<dyn File>, options: &FormatOptions, uuid: Uuid
     Superblocks::wipe(&**device)?;
     for area in &first.areas {
         if area.kind != AreaKind::Slots || options.zero {
-            write_zeros(&**device, area.offset, area.bytes)?;
+            let piece = if area.kind == AreaKind::Slots { MIB } else { LOG_PIECE };
+            write_zeros(&**device, area.offset, area.bytes, piece)?;
         }
     }
     device.sync()?;
@@ -183,14 +187,16 @@ pub(crate) fn content_of(device: &Arc<dyn File>) -> Result<Option<&'static str>>
     Ok((!is_blank).then_some("something: its first or last MiB is not all zeros"))
 }
 
-fn write_zeros(device: &dyn File, offset: u64, bytes: u64) -> Result<()> {
-    let zeros = vec![0; bytes.min(MIB) as usize];
+fn write_zeros(device: &dyn File, offset: u64, bytes: u64, piece: u64) -> Result<()> {
+    let zeros = vec![0; piece as usize];
     let mut done = 0;
     while done < bytes {
-        let piece = (bytes - done).min(MIB);
+        let piece = (bytes - done).min(piece);
         device.write_at(&zeros[..piece as usize], offset + done)?;
-        device.write_back(offset + done, piece)?;
         done += piece;
+        if done.is_multiple_of(MIB) {
+            device.write_back(offset + done - MIB, MIB)?;
+        }
     }
     Ok(())
 }

@@ -251,8 +251,8 @@ impl SlotWriter {
     fn make_room(&mut self, bytes: u64) -> Result<()> {
         while self.space.capacity(&self.place) < bytes {
             let missing = bytes - self.space.capacity(&self.place);
-            // Steps that double it, so that it has few extents, whoever else is writing. What is left
-            // over at the end is given back.
+            // Steps that double it, so that it has few extents, whoever else is writing. What is
+            // left over at the end is given back.
             let slots = self.space.slots_for(missing).max(slots_of(&self.place));
             let before = self.place.clone();
             let place = {
