@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=9e454171e077
+// FORMAT: docs/format/slots.md sha=326901a371c4
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,
@@ -47,6 +47,11 @@ mod tests;
 
 pub use format::FormatOptions;
 pub(crate) use repair::Aside;
+
+/// How many segments a log can have: two that are written in turn, and what is looked at when a
+/// store is opened.
+const CELLS_MIN: u64 = 4;
+const CELLS_MAX: u64 = 65_536;
 
 /// A file or a device that a store is in, and its lock.
 pub(crate) struct Ground {
@@ -196,6 +201,11 @@ impl Slots {
         let [first, second] = halves;
         let halves = Cells::open(LogKind::Versions, uuid, vec![first?, second?])?;
         let log = area_of(superblock, AreaKind::Log, &path)?;
+        let cells = log.bytes / superblock.cell_bytes;
+        if !(CELLS_MIN..=CELLS_MAX).contains(&cells) {
+            let what = format_args!("a log of {cells} segments, which no formatting makes");
+            return Err(Error::corruption(path, log.offset, what));
+        }
         let cell = |at: u64| {
             let offset = log.offset + at * superblock.cell_bytes;
             part_of(
@@ -204,7 +214,7 @@ impl Slots {
                 FileClass::Wal,
             )
         };
-        let parts = (0..log.bytes / superblock.cell_bytes).map(cell).collect();
+        let parts = (0..cells).map(cell).collect();
         let cells = Cells::open(LogKind::Wal, uuid, parts)?;
         let area = area_of(superblock, AreaKind::Slots, &path)?;
         let slots = part_of(&ground.slots, &area, FileClass::Table);

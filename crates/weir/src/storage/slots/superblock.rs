@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=9e454171e077
+// FORMAT: docs/format/slots.md sha=326901a371c4
 //! The superblock: what a store in one file is divided into, and its root record.
 //!
 //! Two copies of a page of 4 KiB, 1 MiB apart, with a generation. Not here: what the root record
@@ -37,6 +37,8 @@ const COPY_OFFSETS: [u64; 2] = [0, 1 << 20];
 const SUPERBLOCK_HEAD_BYTES: usize = SUPERBLOCK_MAGIC.len() + 4 + 4;
 /// Bytes of the checksum, the last of the page.
 const SUPERBLOCK_CRC_BYTES: usize = 4;
+/// Fewest bytes of an extent of an area, a slot or a cell: what is in it has a page of its own.
+const AREA_BYTES_MIN: u64 = 64 << 10;
 /// Most extents that all areas together have.
 const AREAS_MAX: usize = 16;
 
@@ -231,7 +233,10 @@ impl Superblock {
     fn check(&self) -> Result<(), &'static str> {
         let pages = [self.slot_bytes, self.cell_bytes, self.log_unit];
         let sound = |bytes: &u64| *bytes > 0 && bytes.is_multiple_of(SUPERBLOCK_BYTES as u64);
-        if self.generation == 0 || !pages.iter().all(sound) {
+        let areas =
+            self.areas.iter().map(|area| area.bytes).chain([self.slot_bytes, self.cell_bytes]);
+        let small = areas.min().is_some_and(|bytes| bytes < AREA_BYTES_MIN);
+        if self.generation == 0 || small || !pages.iter().all(sound) {
             return Err("with a number that cannot be");
         }
         if self.areas.len() > AREAS_MAX {

@@ -121,3 +121,34 @@ fn giving_up_waits_for_reads() {
         assert!(reader.expect("started").join(), "the reader failed");
     });
 }
+
+/// Goal: a superblock that somebody made, with a right checksum, costs bounded memory and no panic
+/// (P13): it is refused.
+#[test]
+fn hostile_superblocks_are_refused() {
+    let hostile: [fn(&mut Superblock); 6] = [
+        |s| s.cell_bytes = 64 << 20,
+        |s| s.areas.retain(|area| area.kind != AreaKind::SecondHalf),
+        |s| s.areas.retain(|area| area.kind != AreaKind::Slots),
+        |s| s.areas.iter_mut().for_each(|area| area.space = 1),
+        |s| s.areas.last_mut().expect("slots").bytes = 1 << 50,
+        |s| {
+            let slots = *s.areas.last().expect("slots");
+            let half = slots.bytes / 2 / 4096 * 4096;
+            s.areas.last_mut().expect("slots").bytes = half;
+            s.areas.push(Area { offset: slots.offset + half, bytes: half, ..slots });
+        },
+    ];
+    for (at, change) in hostile.into_iter().enumerate() {
+        let disk = formatted();
+        let whole = ground(&disk.dir());
+        let mut superblocks =
+            Superblocks::open(Arc::clone(&whole.file)).expect("sound").expect("there");
+        superblocks.replace(change).expect("written");
+        drop((superblocks, whole));
+        let refused = Slots::open(ground(&disk.dir()), false, false).map(drop);
+        let kind = refused.expect_err("refused").kind();
+        let is_known = [ErrorKind::Corruption, ErrorKind::Unsupported].contains(&kind);
+        assert!(is_known, "change {at}: {kind:?}");
+    }
+}
