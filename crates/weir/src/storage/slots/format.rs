@@ -27,7 +27,8 @@ const SLOT_BYTES_MIN: u64 = 64 * KIB;
 const SLOT_BYTES_MAX: u64 = 1 << 30;
 /// Zeros of logs are written in pieces of a page: the page cache keeps a file in folios as large as
 /// the writes that made them, and a small write into a large one costs twice the time.
-const LOG_PIECE: u64 = 4 * KIB;
+/// Not in tests, in which each write is a place where the power is cut and where a call fails.
+const LOG_PIECE: u64 = if cfg!(test) { 256 * KIB } else { 4 * KIB };
 /// Areas and cells are multiples of this: a tear of a large sector stays inside one of them.
 const AREA_UNIT: u64 = 64 * KIB;
 /// Cells that the log is divided into: at most half of them are in use between two flushes, one is
