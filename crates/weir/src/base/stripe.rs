@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// to visit all of them quickly.
 pub(crate) const STRIPES: usize = 16;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "schedules"))]
 thread_local! {
     static FORCED: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Gives this thread the same stripe as others that do so.
-#[cfg(test)]
+#[cfg(all(test, feature = "schedules"))]
 pub(crate) fn share_stripe() {
     FORCED.set(Some(0));
 }
@@ -25,7 +25,7 @@ pub(crate) fn share_stripe() {
 /// The stripe of this thread, below [`STRIPES`].
 #[inline]
 pub(crate) fn stripe() -> usize {
-    #[cfg(test)]
+    #[cfg(all(test, feature = "schedules"))]
     if let Some(stripe) = FORCED.get() {
         return stripe;
     }
