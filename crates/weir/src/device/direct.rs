@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::device::{Advice, File, FileClass, Geometry};
+use crate::device::{Advice, File, FileClass};
 
 /// What requests are aligned to: the largest logical sector of common disks, and a page.
 const ALIGNED_BYTES: usize = 4096;
@@ -73,9 +73,6 @@ impl File for Direct {
     }
     fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
         self.inner.discard(offset, bytes)
-    }
-    fn geometry(&self) -> Result<Geometry> {
-        self.inner.geometry()
     }
     fn classed(&self, class: FileClass) -> Option<Arc<dyn File>> {
         self.inner.classed(class).map(Self::over)

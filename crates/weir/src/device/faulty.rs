@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::base::sched::{self, Mutex};
 use crate::device::sim::SimDisk;
 use crate::device::site::{OpKind, Site, SiteCounters};
-use crate::device::{Advice, Dir, File, FileClass, Geometry, Lock, Mode};
+use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 
 /// An error of the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -431,9 +431,6 @@ impl File for FaultyFile {
     }
     fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
         self.pass(OpKind::Discard, || self.inner.discard(offset, bytes))
-    }
-    fn geometry(&self) -> Result<Geometry> {
-        self.inner.geometry()
     }
     fn classed(&self, class: FileClass) -> Option<Arc<dyn File>> {
         Some(Arc::new(Self {

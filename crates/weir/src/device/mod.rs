@@ -128,25 +128,6 @@ pub enum Advice {
     WillNeed,
 }
 
-/// Units of a device. Bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// What direct requests have to be aligned to, in offset, length and memory.
-    pub aligned_bytes: u64,
-    /// What a write that the power cuts may destroy, where it is in part: never less than 4 KiB,
-    /// whatever the device says, because the disk below it may have larger sectors than it.
-    pub torn_bytes: u64,
-    /// Whether [`File::discard`] does anything.
-    pub discards: bool,
-}
-
-impl Default for Geometry {
-    /// That of a file on common disks.
-    fn default() -> Self {
-        Self { aligned_bytes: 4096, torn_bytes: 4096, discards: false }
-    }
-}
-
 /// A file, a block device or a simulated one. Shared between threads.
 #[cfg_attr(
     feature = "sim",
@@ -184,10 +165,6 @@ pub trait File: Send + Sync {
     fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
         let what = format!("discarding {bytes} bytes at offset {offset} of {}", self.path());
         Err(Error::new(ErrorKind::Unsupported, what))
-    }
-    /// Units of the device that the file is on.
-    fn geometry(&self) -> Result<Geometry> {
-        Ok(Geometry::default())
     }
     /// The same file, whose requests are of another class; `None` if none of its requests is
     /// counted or made to fail by class.

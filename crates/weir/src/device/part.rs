@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::device::{Advice, File, FileClass, Geometry};
+use crate::device::{Advice, File, FileClass};
 
 /// A range of a file.
 pub struct Part {
@@ -80,9 +80,6 @@ impl File for Part {
     }
     fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
         self.file.discard(self.inside(offset, bytes), bytes)
-    }
-    fn geometry(&self) -> Result<Geometry> {
-        self.file.geometry()
     }
     fn len(&self) -> Result<u64> {
         Ok(self.bytes)

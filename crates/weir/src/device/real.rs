@@ -26,9 +26,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::process::ProcessMark;
 use crate::base::sched::Mutex;
-use crate::device::{
-    Advice, Dir, File, FileClass, Geometry, Lock, Mode, assert_name, assert_range,
-};
+use crate::device::{Advice, Dir, File, FileClass, Lock, Mode, assert_name, assert_range};
 
 /// Access rights of new files, before the process's umask.
 const FILE_RIGHTS: u32 = 0o644;
@@ -414,10 +412,6 @@ impl File for RealFile {
             }
             e => self.fault("discarding", offset, e),
         })
-    }
-
-    fn geometry(&self) -> Result<Geometry> {
-        Ok(Geometry { discards: true, ..Geometry::default() })
     }
 
     fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {

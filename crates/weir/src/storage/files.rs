@@ -33,8 +33,8 @@ use crate::base::{checksum, coding};
 use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 use crate::storage::files::found::{Found, check_root_tmp, inspect};
 use crate::storage::files::names::{
-    LOCK, LOST_AND_FOUND, LOST_PREFIX, Name, ROOT, ROOT_TMP, class_of, file_name, log_name,
-    log_prefix, parse_name, table_name,
+    LOCK, LOST_AND_FOUND, LOST_PREFIX, Name, ROOT, ROOT_TMP, class_of, file_name, free_name,
+    log_name, log_prefix, parse_name, table_name,
 };
 use crate::storage::files::pieces::{each_piece, same_bytes};
 use crate::storage::files::removals::Removals;
@@ -512,13 +512,7 @@ impl RepairStorage for Files {
     fn free_lost_name(&self, object: Object) -> Result<String> {
         let names = self.names()?;
         let plain = format!("{LOST_PREFIX}{}", file_name(object));
-        let mut name = plain.clone();
-        let mut count = 2;
-        while names.contains(&name) {
-            name = format!("{plain}.{count}");
-            count += 1;
-        }
-        Ok(name)
+        Ok(free_name(&plain, &names))
     }
 
     fn set_aside(&self, object: Object) -> Result<Option<String>> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::Result;
-use crate::device::{Advice, Dir, File, FileClass, Geometry, Lock, Mode};
+use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 
 /// The activity that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,9 +315,6 @@ impl File for CountedFile {
     }
     fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
         self.inner.discard(offset, bytes)
-    }
-    fn geometry(&self) -> Result<Geometry> {
-        self.inner.geometry()
     }
     fn classed(&self, class: FileClass) -> Option<Arc<dyn File>> {
         let inner = self.inner.classed(class).unwrap_or_else(|| Arc::clone(&self.inner));

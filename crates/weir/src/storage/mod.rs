@@ -25,7 +25,6 @@ mod contract;
 pub mod files;
 pub(crate) mod io;
 pub(crate) mod open;
-#[allow(dead_code, reason = "a part of a form that nothing opens yet")]
 pub mod slots;
 
 /// How a store is opened.

@@ -169,7 +169,7 @@ fn durable_writes_and_discards() {
     assert!(bytes[12_288..64 << 10].iter().all(|&byte| byte == 1));
     assert!(bytes[64 << 10..(64 << 10) + 100] == [3; 100]);
     match file.discard(16 << 10, 16 << 10) {
-        Ok(()) => assert!(file.geometry().expect("known").discards),
+        Ok(()) => {}
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
     }
     let before = bytes.clone();

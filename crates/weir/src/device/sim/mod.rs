@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::{self, Mutex, MutexGuard};
 use crate::device::site::{OpKind, SiteCounters};
-use crate::device::{Dir, File, FileClass, Geometry, Lock, Mode, assert_name, assert_range};
+use crate::device::{Dir, File, FileClass, Lock, Mode, assert_name, assert_range};
 
 pub(in crate::device) mod content;
 pub mod crash;
@@ -491,10 +491,6 @@ impl File for SimFile {
         let (inode, class) = (self.inode, self.class);
         state.change(Op::Discard { inode, class, offset, bytes, leaves });
         Ok(())
-    }
-
-    fn geometry(&self) -> Result<Geometry> {
-        Ok(Geometry { discards: true, ..Geometry::default() })
     }
 
     fn classed(&self, class: FileClass) -> Option<Arc<dyn File>> {

@@ -117,6 +117,13 @@ pub fn class_of(name: &str) -> FileClass {
     }
 }
 
+/// `plain`, or with the least number behind it that is not among `names`.
+pub(crate) fn free_name(plain: &str, names: &[String]) -> String {
+    let numbered = (2..).map(|number: u64| format!("{plain}.{number}"));
+    let mut all = std::iter::once(plain.to_owned()).chain(numbered);
+    all.find(|name| !names.contains(name)).unwrap_or_else(|| plain.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::{self, Condvar, Mutex};
-use crate::device::{Advice, File, FileClass, Geometry};
+use crate::device::{Advice, File, FileClass};
 
 /// What a panic interrupts.
 const FLUSH: &str = "making a device durable";
@@ -125,9 +125,6 @@ impl File for Flushed {
     }
     fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
         self.inner.discard(offset, bytes)
-    }
-    fn geometry(&self) -> Result<Geometry> {
-        self.inner.geometry()
     }
     fn classed(&self, class: FileClass) -> Option<Arc<dyn File>> {
         let inner = self.inner.classed(class).unwrap_or_else(|| Arc::clone(&self.inner));

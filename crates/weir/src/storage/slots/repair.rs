@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::TableUid;
 use crate::device::{Dir, File, FileClass, Mode};
+use crate::storage::files::names::free_name;
 use crate::storage::slots::Slots;
 use crate::storage::{LogKind, Object, RepairStorage, Storage};
 
@@ -166,13 +167,7 @@ impl RepairStorage for Slots {
         let Aside { dir, prefix } = self.aside()?;
         let names = dir.list()?;
         let plain = format!("{prefix}.lost-{}", plain_name(object));
-        let mut name = plain.clone();
-        let mut count = 2;
-        while names.contains(&name) {
-            name = format!("{plain}.{count}");
-            count += 1;
-        }
-        Ok(name)
+        Ok(free_name(&plain, &names))
     }
 
     fn list_lost(&self) -> Result<Vec<(String, Object)>> {
