@@ -22,16 +22,16 @@ use weir_sim::{fixtures, kill, museum, soak};
 
 /// The short forms of the campaigns, as in CI.
 const SHORT: [&str; 14] = [
-    "m --ops 60000",
+    "m --ops 40000",
     "rounds --ops 4000",
-    "determinism --episodes 12",
+    "determinism --episodes 8",
     "c --images 3000 --steps 60 --stride 7 --deep-every 1500 --repair-every 4",
-    "policies --ops 1000 --images 80 --switches 42 --steps 40 --stride 47 --deep-every 4000",
+    "policies --ops 600 --images 50 --switches 42 --steps 40 --stride 79 --deep-every 4000",
     "e --calls-max 2",
     "b --sample 6000 --repair-every 2000",
     "soak --keys 40000",
     "kill --kills 20",
-    "m --slots --ops 30000",
+    "m --slots --ops 20000",
     "determinism --slots --episodes 4",
     "c --slots --images 1500 --steps 60 --stride 13 --deep-every 1500 --repair-every 16",
     "policies --slots --ops 300 --images 12 --switches 14 --steps 30 --stride 97 --deep-every 4000",

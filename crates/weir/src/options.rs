@@ -314,8 +314,10 @@ pub struct Options {
     /// Range: [`BLOCK_BYTES_RANGE`]. Default: [`DEFAULT_BLOCK_BYTES`].
     /// RocksDB: `block_size`.
     pub block_bytes: u32,
-    /// Target bytes of a table below level 0. Range: [`TABLE_BYTES_RANGE`]. Default:
-    /// [`DEFAULT_TABLE_BYTES`].
+    /// Target bytes of a table below level 0. With [`WarmUp::HandOff`] it is a 32nd of the
+    /// block cache, or 2 MiB, if that is less: the cache survives only merges of which it holds the
+    /// inputs and the outputs. Larger: fewer files and syncs, less to merge at a time. Range:
+    /// [`TABLE_BYTES_RANGE`]. Default: [`DEFAULT_TABLE_BYTES`].
     /// RocksDB: `target_file_size_base`.
     pub table_bytes: u64,
     /// Bits per key of the Bloom filter, one entry per level, the last repeats. An empty list is no
@@ -404,6 +406,24 @@ impl Options {
         sentinels: impl Into<Sentinels>,
         idle_compaction: impl Into<Option<Duration>>,
         debug: DebugOptions,
+    }
+
+    /// Target bytes of a table below level 0, beside a block cache of `cache_bytes`.
+    ///
+    /// A job is a table and what it meets in the next level, some four to ten, and until it ends the
+    /// cache holds the warm blocks of its inputs and of its outputs. Held to 1,000 read requests a
+    /// second with a hot range of half the cache, jobs of twice the cache lost half of what was
+    /// cached each time, and jobs of a sixth of it nothing: 2.9 times the reads
+    /// (docs/benchmarks.md).
+    pub(crate) fn table_bytes_beside(&self, cache_bytes: u64) -> u64 {
+        let of_cache = self.share_of_cache(cache_bytes, CACHE_TABLES);
+        self.table_bytes.clamp(1, of_cache.max(CACHE_TABLE_BYTES_MIN))
+    }
+
+    /// A part of the block cache, where merges hand cached blocks over; otherwise no bound.
+    pub(crate) fn share_of_cache(&self, cache_bytes: u64, divisor: u64) -> u64 {
+        let is_bound = self.warm_up == WarmUp::HandOff && cache_bytes > 0;
+        if is_bound { cache_bytes / divisor } else { u64::MAX }
     }
 
     /// Bits per key that `filters` divides over the runs; `None`: each level has its own.
@@ -556,4 +576,21 @@ fn in_range<T: PartialOrd + fmt::Display>(
     }
     let (min, max) = (range.start(), range.end());
     Err(Error::invalid(format!("{name} is {value}; choose a value from {min} to {max}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: merges stay small beside a cache that they hand blocks over to, and only there.
+    #[test]
+    fn tables_are_small_beside_a_small_cache() {
+        let bytes = |options: &Options, cache: u64| options.table_bytes_beside(cache << 20) >> 20;
+        let hand_off = Options::default();
+        assert_eq!([0, 16, 64, 256, 4096].map(|cache| bytes(&hand_off, cache)), [32, 2, 2, 8, 32]);
+        let small = Options::default().table_bytes(1 << 20);
+        assert_eq!([0, 16, 4096].map(|cache| bytes(&small, cache)), [1, 1, 1]);
+        let none = Options::default().warm_up(WarmUp::None);
+        assert_eq!([0, 16, 4096].map(|cache| bytes(&none, cache)), [32, 32, 32]);
+    }
 }

@@ -206,10 +206,10 @@ pub(super) fn edit_bytes(inputs: u64, outputs: u64) -> u64 {
 }
 
 /// What a merge of all tables of a keyspace would write: no compaction of it writes more.
-pub(super) fn whole(keyspace: &KeyspaceVersion) -> Space {
+pub(super) fn whole(keyspace: &KeyspaceVersion, cache_bytes: u64) -> Space {
     let runs = keyspace.version.levels().values().flat_map(|level| level.runs());
     let bytes: u64 = runs.map(|(_, run)| run.tables.totals().bytes).sum();
-    let table_bytes = keyspace.options.table_bytes;
+    let table_bytes = keyspace.options.table_bytes_beside(cache_bytes);
     // Once more for outputs that end because they overlap many tables below.
     let files = tables_of(bytes, table_bytes).saturating_mul(2);
     let versions = edit_bytes(keyspace.version.table_count() as u64, files);

@@ -167,7 +167,10 @@ impl Engine {
     /// what it carries and of all memtables, a compaction of these tables, and the edits.
     fn segment_base_need(&self, arriving: Arriving, root: &Root) -> Space {
         let Arriving { own_bytes, flush } = arriving;
-        let table_bytes = root.keyspaces.iter().map(|keyspace| keyspace.options.table_bytes);
+        let cache_bytes = self.cache.capacity();
+        let table_bytes = root.keyspaces.iter();
+        let table_bytes =
+            table_bytes.map(|keyspace| keyspace.options.table_bytes_beside(cache_bytes));
         let compacted = Space {
             tables: flush.tables,
             files: tables_of(flush.tables, table_bytes.min().unwrap_or(u64::MAX)),
@@ -187,7 +190,7 @@ impl Engine {
     fn due_need_of(&self, state: &mut JobTable, root: &Root, keyspace: &KeyspaceVersion) -> Space {
         let options = &keyspace.options;
         let of_bytes = |bytes: u64| {
-            let files = tables_of(bytes, options.table_bytes);
+            let files = tables_of(bytes, options.table_bytes_beside(self.cache.capacity()));
             let versions = edit_bytes(files, files);
             Space { tables: bytes, versions, files, ..Space::default() }
         };
@@ -214,7 +217,7 @@ impl Engine {
     fn segment_need(&self, state: &mut JobTable, arriving: Arriving, root: &Root) -> Space {
         let mut due = Space::default();
         for keyspace in root.keyspaces.iter() {
-            let most = whole(keyspace);
+            let most = whole(keyspace, self.cache.capacity());
             if due.max(most) != due {
                 due = due.max(self.due_need_of(state, root, keyspace).min(most));
             }
@@ -242,7 +245,7 @@ impl Engine {
     fn shortage(&self) -> Option<String> {
         let (arriving, root) = (self.arriving(), self.set.current());
         // Most of the time there is much more than anything could need.
-        let most = root.keyspaces.iter().map(|keyspace| whole(keyspace));
+        let most = root.keyspaces.iter().map(|keyspace| whole(keyspace, self.cache.capacity()));
         let most = most.fold(Space::default(), Space::plus);
         let most = self.segment_base_need(arriving, &root).plus(most);
         if self.free_space().covers(most) {

@@ -59,6 +59,11 @@ pub const BLOCK_BYTES_RANGE: RangeInclusive<u32> = 128..=1 << 20;
 pub const DEFAULT_TABLE_BYTES: u64 = 32 << 20;
 /// Range of [`Options::table_bytes`](super::Options::table_bytes): 1 KiB to 16 GiB.
 pub const TABLE_BYTES_RANGE: RangeInclusive<u64> = 1 << 10..=16 << 30;
+/// Where cached blocks are handed over, a table has at most this part of the block cache.
+pub(crate) const CACHE_TABLES: u64 = 32;
+/// Neither tables nor what a job takes of a level are made smaller than this for the cache's sake:
+/// 2 MiB.
+pub(crate) const CACHE_TABLE_BYTES_MIN: u64 = 2 << 20;
 /// Default of [`Options::bloom_bits`](super::Options::bloom_bits), for every level.
 pub const DEFAULT_BLOOM_BITS: f32 = 10.0;
 /// Range of each of [`Options::bloom_bits`](super::Options::bloom_bits); 0 is no filter.

@@ -360,6 +360,7 @@ impl Version {
             jobs: Vec::new(),
             snapshots,
             sentinel_bytes_max,
+            cache_bytes: u64::MAX,
             options,
         }
     }

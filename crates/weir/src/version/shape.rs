@@ -39,6 +39,8 @@ pub(crate) struct Shape {
     pub(crate) snapshots: Vec<Seq>,
     /// Bytes that sentinel runs may have together. `u64::MAX`: no limit; 0: all of them have to go.
     pub(crate) sentinel_bytes_max: u64,
+    /// Bytes of the block cache. `u64::MAX`: it does not matter.
+    pub(crate) cache_bytes: u64,
     /// The keyspace's options.
     pub(crate) options: Arc<Options>,
 }
@@ -101,6 +103,11 @@ pub(crate) struct RunShape {
 }
 
 impl Shape {
+    /// Target bytes of a table below level 0.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.options.table_bytes_beside(self.cache_bytes)
+    }
+
     /// Runs in level 0 that flushes made and that wait to be merged into the tree. Every rule that
     /// takes the length of level 0 for load counts with this.
     pub(crate) fn l0_flushed_runs(&self) -> usize {
@@ -125,6 +132,7 @@ impl Shape {
             jobs: Vec::new(),
             snapshots: Vec::new(),
             sentinel_bytes_max: u64::MAX,
+            cache_bytes: u64::MAX,
             options,
         }
     }

@@ -10,6 +10,7 @@
 //!   L0 8: 11[c-p]*300!4/10@77     300 bytes, 4 deletes of 10 entries, largest sequence number 77
 //!   L0 7s: 10[a-c]              a sentinel run
 //!   sentinel_bytes_max 500        of which all together may have 500 bytes
+//!   cache_bytes 9000              of the block cache; without this line it does not matter
 //!   L5 3: 7[a-c]
 //!   L5' 2: 6[a-b] 8[d-e]          a run of the draining part of level 5
 //!   rotated L5 900                which had 900 bytes when it began to drain; without this
@@ -44,7 +45,7 @@ use crate::base::place::Place;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy_of;
 use crate::compaction::task::{PartName, Task};
-use crate::options::{CompactionPolicy, Compression, LeveledOptions, Options};
+use crate::options::{CompactionPolicy, Compression, LeveledOptions, Options, WarmUp};
 use crate::version::shape::{JobFootprint, PartKind, RunId, RunKind, RunShape, Shape, TableList};
 
 /// Options in which 100 bytes are a table, and one write buffer counts nothing.
@@ -153,6 +154,7 @@ fn set_option(options: &mut Options, text: &str) {
         "table_bytes" => options.table_bytes = number(value),
         "write_buffer_bytes" => options.write_buffer_bytes = number(value),
         "filters" => options.filters = value.parse().expect("a division of filter bits"),
+        "warm_up" if value == "none" => options.warm_up = WarmUp::None,
         "compression" if value == "lz4_below_0" => {
             options.compression = vec![Compression::None, Compression::Lz4];
         }
@@ -229,6 +231,7 @@ fn build_shape(policy: CompactionPolicy, lines: &[String]) -> Shape {
                 shape.busy.extend(&shape.damaged);
             }
             "sentinel_bytes_max" => shape.sentinel_bytes_max = number(rest),
+            "cache_bytes" => shape.cache_bytes = number(rest),
             "busy" => shape.busy = parse_uids(rest),
             "job" => shape.jobs.push(parse_job(rest)),
             "build" => {

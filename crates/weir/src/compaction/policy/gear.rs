@@ -74,7 +74,7 @@ impl PartsPolicy for Gear {
 /// Bytes that a level may be behind its gear.
 fn quantum(shape: &Shape, rotated: u64) -> u64 {
     let most = take_bytes_max(shape);
-    (rotated / QUANTUM_DIVISOR).clamp(shape.options.table_bytes.clamp(1, most), most)
+    (rotated / QUANTUM_DIVISOR).clamp(shape.table_bytes().min(most), most)
 }
 
 /// Whether a level has received what it should before it is rotated. Above the base level, and

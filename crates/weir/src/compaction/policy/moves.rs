@@ -13,16 +13,24 @@ use crate::compaction::policy::geometry::{
 };
 use crate::compaction::task::{MergeTask, MoveTask, Reason, RunSlice, Task};
 use crate::options::CompactionBuffer;
-use crate::options::defaults::DEFAULT_TABLE_BYTES;
+use crate::options::defaults::CACHE_TABLE_BYTES_MIN;
 use crate::version::shape::{RunId, Shape};
 
 /// Most tables that one job takes from a level below 0: what they overlap in the next level is only
 /// half covered at the two ends, which is paid for once per job.
 const TAKE_TABLES: u64 = 4;
 
-/// Most tables taken from a level when more of them come free, because what they overlap below is
-/// an input already: bounds the size of one job.
-const WIDEN_TABLES: u64 = 2 * TAKE_TABLES;
+/// Where more tables come free, because what they overlap below is an input already, a job takes at
+/// most this many times as much.
+const WIDEN_MULTIPLE: u64 = 2;
+
+/// A job whose cached blocks are handed over takes no more than this part of the block cache, with
+/// what it meets in the next level, unless a single table is more (`Shape::table_bytes`): until it
+/// ends, the cache holds the warm blocks of its inputs and of its outputs.
+const CACHE_DIVISOR: u64 = 4;
+
+/// Most bytes of small tables that a job takes as one.
+const SUPER_TABLE_BYTES_MAX: u64 = 32 << 20;
 
 /// A table may overlap this many times `table_bytes` in the level below its own: what its own
 /// compaction will have to read (LevelDB's grandparent limit).
@@ -40,32 +48,37 @@ const MOVE_DELETES_DIVISOR: u64 = 8;
 /// cached blocks, and these are small so that little that is cold is kept with what is not, of so
 /// many neighbours as a level is larger than the one above (the super-file of LSbM §4.3).
 fn unit_bytes(shape: &Shape) -> u64 {
-    let table = shape.options.table_bytes;
+    let table = shape.table_bytes();
     if shape.options.compaction_buffer == CompactionBuffer::Off {
         return table;
     }
     let ratio = u64::from(shape.options.compaction.level_sizes().level_ratio);
-    table.saturating_mul(ratio).min(DEFAULT_TABLE_BYTES).max(table)
+    table.saturating_mul(ratio).min(SUPER_TABLE_BYTES_MAX).max(table)
 }
 
-/// Most bytes that one job takes from a level below 0.
+/// Most bytes that one job takes from a level below 0: of some tables, or of one where the cache is
+/// small and its blocks are handed over.
 pub(super) fn take_bytes_max(shape: &Shape) -> u64 {
-    TAKE_TABLES.saturating_mul(unit_bytes(shape)).max(1)
+    let unit = unit_bytes(shape);
+    let ratio = u64::from(shape.options.compaction.level_sizes().level_ratio);
+    let divisor = ratio.saturating_add(1).saturating_mul(CACHE_DIVISOR);
+    let of_cache = shape.options.share_of_cache(shape.cache_bytes, divisor);
+    TAKE_TABLES.saturating_mul(unit).min(of_cache.max(CACHE_TABLE_BYTES_MIN)).max(unit)
 }
 
 /// Most bytes taken when more come free.
 pub(super) fn widen_bytes_max(shape: &Shape) -> u64 {
-    WIDEN_TABLES.saturating_mul(unit_bytes(shape))
+    WIDEN_MULTIPLE.saturating_mul(take_bytes_max(shape))
 }
 
 /// Most bytes that a table may overlap in the level below its own.
 pub(super) fn overlap_bytes_max(shape: &Shape) -> u64 {
-    OVERLAP_TABLES.saturating_mul(shape.options.table_bytes.max(1))
+    OVERLAP_TABLES.saturating_mul(shape.table_bytes())
 }
 
 /// Fewer bytes than these are a small table.
 pub(super) fn small_bytes(shape: &Shape) -> u64 {
-    shape.options.table_bytes / SMALL_TABLE_DIVISOR
+    shape.table_bytes() / SMALL_TABLE_DIVISOR
 }
 
 /// Rule: how many neighbours one job takes of the tables of `within`, from the first on: about

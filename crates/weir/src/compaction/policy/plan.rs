@@ -55,7 +55,7 @@ fn inputs<'a>(shape: &'a Shape, merge: &MergeTask) -> Vec<&'a TableMeta> {
 /// Rule: outputs are cut near `table_bytes`, all of about the same size.
 fn table_bytes(shape: &Shape, inputs: &[&TableMeta]) -> u64 {
     let input_bytes: u64 = inputs.iter().map(|table| table.visible_bytes()).sum();
-    let table_bytes = shape.options.table_bytes.max(1);
+    let table_bytes = shape.table_bytes();
     let outputs = input_bytes.div_ceil(table_bytes).max(1);
     input_bytes.div_ceil(outputs).clamp(table_bytes / 2 + 1, table_bytes)
 }
