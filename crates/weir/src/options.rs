@@ -314,10 +314,11 @@ pub struct Options {
     /// Range: [`BLOCK_BYTES_RANGE`]. Default: [`DEFAULT_BLOCK_BYTES`].
     /// RocksDB: `block_size`.
     pub block_bytes: u32,
-    /// Target bytes of a table below level 0. With [`WarmUp::HandOff`] it is a 32nd of the
-    /// block cache, or 2 MiB, if that is less: the cache survives only merges of which it holds the
-    /// inputs and the outputs. Larger: fewer files and syncs, less to merge at a time. Range:
-    /// [`TABLE_BYTES_RANGE`]. Default: [`DEFAULT_TABLE_BYTES`].
+    /// Target bytes of a table below level 0. Larger: fewer files and syncs, more to merge at a
+    /// time. With [`WarmUp::HandOff`] and a policy that merges single tables on it is at most a 32nd
+    /// of the block cache (of a third of the memory budget, if no size of the cache is set), which
+    /// counts as 2 MiB if it is less: a cache survives merges of which it holds inputs and outputs.
+    /// Range: [`TABLE_BYTES_RANGE`]. Default: [`DEFAULT_TABLE_BYTES`].
     /// RocksDB: `target_file_size_base`.
     pub table_bytes: u64,
     /// Bits per key of the Bloom filter, one entry per level, the last repeats. An empty list is no
@@ -408,7 +409,7 @@ impl Options {
         debug: DebugOptions,
     }
 
-    /// Target bytes of a table below level 0, beside a block cache of `cache_bytes`.
+    /// Target bytes of a table where single tables are merged on, beside a cache of `cache_bytes`.
     ///
     /// A job is a table and what it meets in the next level, some four to ten, and until it ends the
     /// cache holds the warm blocks of its inputs and of its outputs. Held to 1,000 read requests a

@@ -279,3 +279,26 @@ fn leaves_no_blocks(warm_up: WarmUp) {
     assert_eq!(db.metrics().cache_bytes, before, "blocks of tables that were given up");
     misses(&db, 0, KEYS);
 }
+
+/// Goal: merges that hand blocks over are kept small beside the cache, by the size of tables; others
+/// are not, and neither is a cache of nothing. Method: the largest table of what is left of 12 MB.
+#[test]
+fn merges_are_small_beside_a_cache_that_survives_them() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let largest_mib = |name: &str, warm_up, cache_bytes: u64| {
+        let builder = Db::builder(dir.path().join(name)).memory_budget(64 << 20);
+        let options = Options::default().warm_up(warm_up);
+        let db =
+            builder.block_cache_bytes(cache_bytes).default_options(options).open().expect("open");
+        for i in 0..12_000_u32 {
+            db.put(key(i.wrapping_mul(7919) % 12_000), [i as u8; 1000]).expect("put");
+        }
+        db.compact_range(..).expect("compact_range");
+        let levels = db.describe().keyspaces.remove(0).levels;
+        let tables = levels.iter().flat_map(|level| &level.runs).flat_map(|run| &run.tables);
+        tables.map(|table| table.bytes).max().expect("tables") >> 20
+    };
+    assert!(largest_mib("hand-off", WarmUp::HandOff, 16 << 20) < 3);
+    assert!(largest_mib("none", WarmUp::None, 16 << 20) > 8);
+    assert!(largest_mib("no cache", WarmUp::HandOff, 0) > 8);
+}

@@ -65,7 +65,7 @@ const SENTINEL_SHARE: u64 = 8;
 /// for.
 const MOVED_SHARE: u64 = 8;
 
-/// A sentinel is as large as so many tables at most: level 0 waits for it. Where a bucket is
+/// A sentinel has at most the bytes of so many tables of `table_bytes`: level 0 waits for it. Where a bucket is
 /// larger, there should be more of them.
 const JOB_TABLES_MAX: u64 = 16;
 

@@ -41,6 +41,7 @@ use crate::log::wal::{FoundLog, Wal, WalOptions};
 use crate::log::{GroupView, LogPosition, LogSource, ReplayEnd, replay};
 use crate::memtable::ChunkPool;
 use crate::options::DbOptions;
+use crate::options::defaults::CACHE_TABLES;
 use crate::state::shared::{Opened, Shared};
 use crate::state::tree::{Flushable, SuperVersion, Tree};
 
@@ -162,6 +163,7 @@ impl Opening {
         let value_bytes_max = (limits::VALUE_BYTES_MAX as u64)
             .min(self.options.memory_budget / 8)
             .min(self.options.log_area_bytes / 4);
+        let cache_bytes_of_jobs = cache_bytes_of_jobs(&self.options, &*self.storage);
         let engine = Arc::new(Engine {
             storage: Mutex::new(Some(self.storage)),
             io: self.io,
@@ -176,6 +178,7 @@ impl Opening {
             log_pins: LogPins::default(),
             jobs: Jobs::default(),
             value_bytes_max: value_bytes_max as usize,
+            cache_bytes_of_jobs,
             path: self.path,
             opened_nanos: clock::now_nanos(),
             options: self.options,
@@ -435,6 +438,19 @@ impl Opening {
 struct Replayed {
     end: ReplayEnd,
     last_seq: Seq,
+}
+
+/// The bytes of the block cache beside which merges are kept small: what was set, or a third of the
+/// budget, about what the cache has once memtables and tables have theirs. Where tables take units of
+/// a device, they have eight units at least, of which one is half empty on average.
+fn cache_bytes_of_jobs(options: &DbOptions, storage: &dyn Storage) -> u64 {
+    const UNITS_MIN: u64 = 8;
+    let bytes = options.block_cache_bytes.unwrap_or(options.common_budget() / 3);
+    match storage.free_space().table_unit {
+        0 | 1 => bytes,
+        _ if bytes == 0 => 0,
+        unit => bytes.max(CACHE_TABLES.saturating_mul(UNITS_MIN).saturating_mul(unit)),
+    }
 }
 
 impl Engine {

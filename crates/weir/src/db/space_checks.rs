@@ -167,7 +167,7 @@ impl Engine {
     /// what it carries and of all memtables, a compaction of these tables, and the edits.
     fn segment_base_need(&self, arriving: Arriving, root: &Root) -> Space {
         let Arriving { own_bytes, flush } = arriving;
-        let cache_bytes = self.cache.capacity();
+        let cache_bytes = self.cache_bytes_of_jobs;
         let table_bytes = root.keyspaces.iter();
         let table_bytes =
             table_bytes.map(|keyspace| keyspace.options.table_bytes_beside(cache_bytes));
@@ -190,7 +190,7 @@ impl Engine {
     fn due_need_of(&self, state: &mut JobTable, root: &Root, keyspace: &KeyspaceVersion) -> Space {
         let options = &keyspace.options;
         let of_bytes = |bytes: u64| {
-            let files = tables_of(bytes, options.table_bytes_beside(self.cache.capacity()));
+            let files = tables_of(bytes, options.table_bytes_beside(self.cache_bytes_of_jobs));
             let versions = edit_bytes(files, files);
             Space { tables: bytes, versions, files, ..Space::default() }
         };
@@ -217,7 +217,7 @@ impl Engine {
     fn segment_need(&self, state: &mut JobTable, arriving: Arriving, root: &Root) -> Space {
         let mut due = Space::default();
         for keyspace in root.keyspaces.iter() {
-            let most = whole(keyspace, self.cache.capacity());
+            let most = whole(keyspace, self.cache_bytes_of_jobs);
             if due.max(most) != due {
                 due = due.max(self.due_need_of(state, root, keyspace).min(most));
             }
@@ -245,7 +245,7 @@ impl Engine {
     fn shortage(&self) -> Option<String> {
         let (arriving, root) = (self.arriving(), self.set.current());
         // Most of the time there is much more than anything could need.
-        let most = root.keyspaces.iter().map(|keyspace| whole(keyspace, self.cache.capacity()));
+        let most = root.keyspaces.iter().map(|keyspace| whole(keyspace, self.cache_bytes_of_jobs));
         let most = most.fold(Space::default(), Space::plus);
         let most = self.segment_base_need(arriving, &root).plus(most);
         if self.free_space().covers(most) {

@@ -373,7 +373,7 @@ impl Merged {
 }
 
 /// Whether what waits holds the newest state and nothing that was closed.
-#[cfg(all(test, feature = "sim"))]
+#[cfg(all(test, feature = "schedules"))]
 pub(crate) fn is_fresh(idle: &(dyn std::any::Any + Send + Sync), tree: &Tree) -> bool {
     let merged = idle.downcast_ref::<Merged>();
     merged.is_some_and(|m| tree.idle.times_cleared() == m.times_cleared && tree.is_newest(&*m.of))

@@ -103,7 +103,7 @@ pub(crate) struct RunShape {
 }
 
 impl Shape {
-    /// Target bytes of a table below level 0.
+    /// Target bytes of a table where single tables are merged on.
     pub(crate) fn table_bytes(&self) -> u64 {
         self.options.table_bytes_beside(self.cache_bytes)
     }
@@ -150,6 +150,10 @@ pub(crate) struct RunId {
 }
 
 impl RunId {
+    /// Older than every run.
+    pub(crate) const OLDEST: Self =
+        Self { level: Level::LAST, part: PartKind::Draining, epoch: DataEpoch::new(0) };
+
     /// The run of the filling part of `level` with this data epoch.
     pub(crate) fn filling(level: Level, epoch: DataEpoch) -> Self {
         Self { level, part: PartKind::Filling, epoch }

@@ -38,7 +38,11 @@ pub(crate) fn running_job(shape: &Shape, task: &Task) -> Option<JobFootprint> {
         }
         _ => bounds,
     };
-    Some(job_of(bounds, task.inputs().iter().map(|slice| slice.run), output))
+    let job = job_of(bounds, task.inputs().iter().map(|slice| slice.run), output);
+    // A claim hides all that is older, so nothing may come below it meanwhile, also where the run of
+    // its oldest input or a deeper one has a gap.
+    let oldest = if matches!(task, Task::Sentinel(_)) { RunId::OLDEST } else { job.oldest };
+    Some(JobFootprint { oldest, ..job })
 }
 
 /// A job with inputs in `bounds`, of these runs.

@@ -122,7 +122,7 @@ pub(crate) trait Policy: Send + Sync {
     /// Bytes at which the run of a flush is cut into tables. As it stands a run is one table,
     /// unless its memtable was much larger than it should have been.
     fn flush_table_bytes(&self, shape: &Shape) -> u64 {
-        shape.table_bytes().max(shape.options.write_buffer_bytes.saturating_mul(2))
+        shape.options.table_bytes.max(shape.options.write_buffer_bytes.saturating_mul(2))
     }
     /// Bytes that the next merge of level 0 may read, whether or not it is due yet, without what is
     /// flushed meanwhile. As it stands its runs alone, sentinels among them: they may come along.

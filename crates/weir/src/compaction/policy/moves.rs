@@ -25,8 +25,9 @@ const TAKE_TABLES: u64 = 4;
 const WIDEN_MULTIPLE: u64 = 2;
 
 /// A job whose cached blocks are handed over takes no more than this part of the block cache, with
-/// what it meets in the next level, unless a single table is more (`Shape::table_bytes`): until it
-/// ends, the cache holds the warm blocks of its inputs and of its outputs.
+/// what it should meet in the next level, unless a single table is more (`Shape::table_bytes`), or
+/// the tables that are taken as one beside a buffer: until it ends, the cache holds the warm blocks
+/// of its inputs and of its outputs. Jobs of level 0 have no such bound.
 const CACHE_DIVISOR: u64 = 4;
 
 /// Most bytes of small tables that a job takes as one.
@@ -35,6 +36,10 @@ const SUPER_TABLE_BYTES_MAX: u64 = 32 << 20;
 /// A table may overlap this many times `table_bytes` in the level below its own: what its own
 /// compaction will have to read (LevelDB's grandparent limit).
 const OVERLAP_TABLES: u64 = 10;
+
+/// Tables that are smaller for the cache's sake may overlap as much as if they had so many bytes:
+/// where a level is sparse they would become tiny.
+const OVERLAP_TABLE_BYTES_MIN: u64 = 8 << 20;
 
 /// A table below `table_bytes` divided by this is small, and merged with a neighbour: many small
 /// flushes must not become many small tables.
@@ -56,14 +61,17 @@ fn unit_bytes(shape: &Shape) -> u64 {
     table.saturating_mul(ratio).min(SUPER_TABLE_BYTES_MAX).max(table)
 }
 
-/// Most bytes that one job takes from a level below 0: of some tables, or of one where the cache is
-/// small and its blocks are handed over.
+/// Most bytes that one job takes from a level below 0.
 pub(super) fn take_bytes_max(shape: &Shape) -> u64 {
     let unit = unit_bytes(shape);
+    TAKE_TABLES.saturating_mul(unit).min(beside_cache(shape)).max(unit)
+}
+
+/// Most bytes of several tables that one job takes where the cache is to survive it.
+fn beside_cache(shape: &Shape) -> u64 {
     let ratio = u64::from(shape.options.compaction.level_sizes().level_ratio);
     let divisor = ratio.saturating_add(1).saturating_mul(CACHE_DIVISOR);
-    let of_cache = shape.options.share_of_cache(shape.cache_bytes, divisor);
-    TAKE_TABLES.saturating_mul(unit).min(of_cache.max(CACHE_TABLE_BYTES_MIN)).max(unit)
+    shape.options.share_of_cache(shape.cache_bytes, divisor).max(CACHE_TABLE_BYTES_MIN)
 }
 
 /// Most bytes taken when more come free.
@@ -73,7 +81,8 @@ pub(super) fn widen_bytes_max(shape: &Shape) -> u64 {
 
 /// Most bytes that a table may overlap in the level below its own.
 pub(super) fn overlap_bytes_max(shape: &Shape) -> u64 {
-    OVERLAP_TABLES.saturating_mul(shape.table_bytes())
+    let table = shape.table_bytes().max(shape.options.table_bytes.min(OVERLAP_TABLE_BYTES_MIN));
+    OVERLAP_TABLES.saturating_mul(table)
 }
 
 /// Fewer bytes than these are a small table.
@@ -82,7 +91,8 @@ pub(super) fn small_bytes(shape: &Shape) -> u64 {
 }
 
 /// Rule: how many neighbours one job takes of the tables of `within`, from the first on: about
-/// `bytes`, at least one table, no more than a job may take, up to one that is busy.
+/// `bytes`, at least one table, no more than a job may take, up to one that is busy. Where they are
+/// small on purpose, because runs keep them, a job takes some as one, whatever the cache has.
 pub(super) fn take<'a>(
     shape: &Shape,
     place: Placed<'a>,
@@ -91,11 +101,16 @@ pub(super) fn take<'a>(
     busy: &BTreeSet<TableUid>,
 ) -> Chosen<'a> {
     let limit = bytes.clamp(1, take_bytes_max(shape));
+    let are_one = unit_bytes(shape) > shape.table_bytes();
+    let most = if are_one { limit } else { beside_cache(shape) };
     let (mut end, mut taken) = (within.start, 0);
     while end < within.end && taken < limit {
         let Some(table) = place.table(end).filter(|table| !busy.contains(&table.uid)) else {
             break;
         };
+        if end > within.start && taken + table.visible_bytes() > most {
+            break;
+        }
         taken += table.visible_bytes();
         end += 1;
     }

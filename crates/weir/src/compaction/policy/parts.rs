@@ -68,7 +68,7 @@ impl<P: PartsPolicy> Policy for OfParts<P> {
 
     /// Level 0 is drained table by table.
     fn flush_table_bytes(&self, shape: &Shape) -> u64 {
-        shape.table_bytes()
+        shape.options.table_bytes
     }
 
     /// With the part that it drains into: what is flushed next may overlap all of it.

@@ -53,16 +53,16 @@ fn inputs<'a>(shape: &'a Shape, merge: &MergeTask) -> Vec<&'a TableMeta> {
 }
 
 /// Rule: outputs are cut near `table_bytes`, all of about the same size.
-fn table_bytes(shape: &Shape, inputs: &[&TableMeta]) -> u64 {
+fn cut_evenly(inputs: &[&TableMeta], table_bytes: u64) -> u64 {
     let input_bytes: u64 = inputs.iter().map(|table| table.visible_bytes()).sum();
-    let table_bytes = shape.table_bytes();
     let outputs = input_bytes.div_ceil(table_bytes).max(1);
     input_bytes.div_ceil(outputs).clamp(table_bytes / 2 + 1, table_bytes)
 }
 
-/// Rule: whole runs are merged next, so there is nothing below to align with.
+/// Rule: whole runs are merged next, so there is nothing below to align with, and no job becomes
+/// smaller by smaller tables.
 pub(super) fn by_size(shape: &Shape, merge: &MergeTask) -> Plan {
-    let table_bytes = table_bytes(shape, &inputs(shape, merge));
+    let table_bytes = cut_evenly(&inputs(shape, merge), shape.options.table_bytes.max(1));
     Plan { table_bytes, below_bytes_max: u64::MAX, below: Vec::new() }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn aligned(shape: &Shape, merge: &MergeTask) -> Plan {
         _ => Vec::new(),
     };
     Plan {
-        table_bytes: table_bytes(shape, &inputs),
+        table_bytes: cut_evenly(&inputs, shape.table_bytes()),
         below_bytes_max: overlap_bytes_max(shape),
         below,
     }

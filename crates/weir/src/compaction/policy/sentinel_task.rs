@@ -80,3 +80,36 @@ fn output(shape: &Shape, interval: &Interval, epoch: DataEpoch) -> Option<RunId>
         _ => Some(RunId::filling(Level::ZERO, epoch)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compaction::policy::cases::shape_of;
+    use crate::options::{CompactionPolicy, LeveledOptions};
+    use crate::version::shape::JobFootprint;
+
+    /// Goal: while a sentinel is built, nothing is written below its claim, in any run (H26).
+    /// Method: jobs beside it whose outputs may span the interval, into the run of its oldest input
+    /// and into deeper ones; none of them has an input in the interval.
+    #[test]
+    fn nothing_comes_below_a_claim() {
+        let policy = CompactionPolicy::Leveled(LeveledOptions::default());
+        let shape = shape_of(policy, "L0 9: 11[a-b] 12[x-z]\nL5 3: 5[c-d]\nL6 1: 7[k-l]");
+        let interval = Interval::closed(b"c", b"d");
+        let run = |level, epoch| RunId::filling(Level::new(level).unwrap(), DataEpoch::new(epoch));
+        let beside = |output| {
+            let (smallest, largest) = (b"a".to_vec(), b"z".to_vec());
+            JobFootprint { smallest, largest, newest: run(0, 9), oldest: output, output }
+        };
+        let builds = |jobs: Vec<JobFootprint>| {
+            let shape = Shape { jobs, ..shape.clone() };
+            build(&shape, interval.clone(), DataEpoch::new(10), 1).is_some()
+        };
+        assert!(builds(vec![]));
+        for output in [run(4, 9), run(5, 3), run(6, 1)] {
+            assert!(!builds(vec![beside(output)]), "{output:?}");
+        }
+        let apart = JobFootprint { smallest: b"x".to_vec(), ..beside(run(5, 3)) };
+        assert!(builds(vec![apart]));
+    }
+}
