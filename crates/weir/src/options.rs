@@ -315,11 +315,11 @@ pub struct Options {
     /// RocksDB: `block_size`.
     pub block_bytes: u32,
     /// Target bytes of a table below level 0. Larger: fewer files and syncs, more to merge at a
-    /// time. With [`WarmUp::HandOff`] and a policy that merges single tables on it is at most a 32nd
-    /// of the block cache (of a third of the memory budget, if no size of the cache is set), which
-    /// counts as 2 MiB if it is less: a cache survives merges of which it holds inputs and outputs.
-    /// Range: [`TABLE_BYTES_RANGE`]. Default: [`DEFAULT_TABLE_BYTES`].
-    /// RocksDB: `target_file_size_base`.
+    /// time. With [`WarmUp::HandOff`] and a policy that merges single tables on it is at most a
+    /// 32nd of the block cache (of a third of the memory budget, if no size of the cache is set),
+    /// which counts as 2 MiB if it is less: a cache survives merges of which it holds inputs and
+    /// outputs. Range: [`TABLE_BYTES_RANGE`]. Default: [`DEFAULT_TABLE_BYTES`]. RocksDB:
+    /// `target_file_size_base`.
     pub table_bytes: u64,
     /// Bits per key of the Bloom filter, one entry per level, the last repeats. An empty list is no
     /// filter. Range: [`BLOOM_BITS_RANGE`]. Default: [`DEFAULT_BLOOM_BITS`] on every level.
@@ -411,10 +411,10 @@ impl Options {
 
     /// Target bytes of a table where single tables are merged on, beside a cache of `cache_bytes`.
     ///
-    /// A job is a table and what it meets in the next level, some four to ten, and until it ends the
-    /// cache holds the warm blocks of its inputs and of its outputs. Held to 1,000 read requests a
-    /// second with a hot range of half the cache, jobs of twice the cache lost half of what was
-    /// cached each time, and jobs of a sixth of it nothing: 2.9 times the reads
+    /// A job is a table and what it meets in the next level, some four to ten, and until it ends
+    /// the cache holds the warm blocks of its inputs and of its outputs. Held to 1,000 read
+    /// requests a second with a hot range of half the cache, jobs of twice the cache lost half of
+    /// what was cached each time, and jobs of a sixth of it nothing: 2.9 times the reads
     /// (docs/benchmarks.md).
     pub(crate) fn table_bytes_beside(&self, cache_bytes: u64) -> u64 {
         let of_cache = self.share_of_cache(cache_bytes, CACHE_TABLES);

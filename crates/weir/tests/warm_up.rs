@@ -280,8 +280,9 @@ fn leaves_no_blocks(warm_up: WarmUp) {
     misses(&db, 0, KEYS);
 }
 
-/// Goal: merges that hand blocks over are kept small beside the cache, by the size of tables; others
-/// are not, and neither is a cache of nothing. Method: the largest table of what is left of 12 MB.
+/// Goal: merges that hand blocks over are kept small beside the cache, by the size of tables;
+/// others are not, and neither is a cache of nothing. Method: the largest table of what is left of
+/// 12 MB.
 #[test]
 fn merges_are_small_beside_a_cache_that_survives_them() {
     let dir = tempfile::tempdir().expect("a temporary directory");

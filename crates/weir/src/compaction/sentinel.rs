@@ -65,8 +65,8 @@ const SENTINEL_SHARE: u64 = 8;
 /// for.
 const MOVED_SHARE: u64 = 8;
 
-/// A sentinel has at most the bytes of so many tables of `table_bytes`: level 0 waits for it. Where a bucket is
-/// larger, there should be more of them.
+/// A sentinel has at most the bytes of so many tables of `table_bytes`: level 0 waits for it. Where
+/// a bucket is larger, there should be more of them.
 const JOB_TABLES_MAX: u64 = 16;
 
 /// The hottest ranges for which a task down is looked for.

@@ -53,8 +53,8 @@ pub(crate) struct Engine {
     pub(crate) log_pins: LogPins,
     pub(crate) jobs: Jobs,
     pub(crate) value_bytes_max: usize,
-    /// Bytes of the block cache as jobs see it (`open::cache_bytes_of_jobs`): constant, so that what
-    /// is planned fits what was kept back for it.
+    /// Bytes of the block cache as jobs see it (`open::cache_bytes_of_jobs`): constant, so that
+    /// what is planned fits what was kept back for it.
     pub(crate) cache_bytes_of_jobs: u64,
     pub(crate) path: String,
     pub(crate) opened_nanos: u64,

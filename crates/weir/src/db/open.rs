@@ -441,8 +441,8 @@ struct Replayed {
 }
 
 /// The bytes of the block cache beside which merges are kept small: what was set, or a third of the
-/// budget, about what the cache has once memtables and tables have theirs. Where tables take units of
-/// a device, they have eight units at least, of which one is half empty on average.
+/// budget, about what the cache has once memtables and tables have theirs. Where tables take units
+/// of a device, they have eight units at least, of which one is half empty on average.
 fn cache_bytes_of_jobs(options: &DbOptions, storage: &dyn Storage) -> u64 {
     const UNITS_MIN: u64 = 8;
     let bytes = options.block_cache_bytes.unwrap_or(options.common_budget() / 3);

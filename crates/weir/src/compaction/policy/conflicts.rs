@@ -39,8 +39,8 @@ pub(crate) fn running_job(shape: &Shape, task: &Task) -> Option<JobFootprint> {
         _ => bounds,
     };
     let job = job_of(bounds, task.inputs().iter().map(|slice| slice.run), output);
-    // A claim hides all that is older, so nothing may come below it meanwhile, also where the run of
-    // its oldest input or a deeper one has a gap.
+    // A claim hides all that is older, so nothing may come below it meanwhile, also where the run
+    // of its oldest input or a deeper one has a gap.
     let oldest = if matches!(task, Task::Sentinel(_)) { RunId::OLDEST } else { job.oldest };
     Some(JobFootprint { oldest, ..job })
 }
