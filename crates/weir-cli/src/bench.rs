@@ -47,7 +47,8 @@ pub(crate) struct BenchArgs {
     /// Operations of each workload that does not load (k, m, g). Default: as many as --num
     #[arg(long, value_parser = parse_count)]
     reads: Option<u64>,
-    /// Stop each workload that does not load after so many seconds
+    /// Stop each workload that does not load after so many seconds, if --reads are not done before:
+    /// give many of them (1000g) to run for so long
     #[arg(long)]
     seconds: Option<f64>,
     /// Run each workload that does not load for so many seconds before it is measured

@@ -20,7 +20,8 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
   0  done
   1  an error; one sentence on stderr says what happened and what to do
   2  the command line was wrong
-  3  the store is damaged, data was lost, or an answer is not what it must be";
+  3  the store is damaged, data was lost, or an answer is not what it must be
+130  interrupted; the store was closed cleanly";
 
 /// The engine's options that the command line sets.
 const OPTIONS: [(&str, &str); 15] = [

@@ -16,7 +16,7 @@ use weir::{
 /// Options of `weir inspect`.
 #[derive(Args, Debug)]
 pub(crate) struct InspectArgs {
-    /// Directory of the store
+    /// The store: a directory, or a file or device that `weir format` made one
     dir: PathBuf,
     /// List every table with its keys
     #[arg(long)]
@@ -76,13 +76,17 @@ pub(crate) fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         print_keyspace(keyspace, args.tables, out)?;
     }
     writeln!(out, "\nlogs")?;
+    if !args.dir.is_dir() {
+        writeln!(out, "in areas of the file or device: `weir df {}`", args.dir.display())?;
+        return Ok(());
+    }
     let rows: Vec<_> =
         logs.iter().map(|(name, n)| vec![name.clone(), Bytes(*n).to_string()]).collect();
     table(out, &["file", "bytes"], &rows)?;
     Ok(())
 }
 
-/// The log files of a store with their bytes, sorted by name. Opened for reading only, a store does
+/// The log files of a store with their bytes, sorted by name; none of one in slots. Opened for reading only, a store does
 /// not hold them itself.
 pub(crate) fn logs(dir: &Path) -> Result<Vec<(String, u64)>> {
     let fail = |e: std::io::Error| Failure::new(format_args!("cannot list {}: {e}", dir.display()));
@@ -142,11 +146,9 @@ fn sentinel_options(options: &Options) -> String {
 /// A compaction buffer, for people.
 fn buffer_options(buffer: CompactionBuffer) -> String {
     match buffer {
-        CompactionBuffer::Trimmed(trim) => format!(
-            "{buffer} below {} % cached, every {:?}",
-            f64::from(trim.threshold) * 100.0,
-            trim.interval
-        ),
+        CompactionBuffer::Trimmed(trim) => {
+            format!("{buffer} below {} % cached, every {:?}", trim.threshold * 100.0, trim.interval)
+        }
         _ => buffer.to_string(),
     }
 }
@@ -168,7 +170,7 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
     writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
     writeln!(
         out,
-        "  {}, write buffer {}, tables of {}, {}filters {}, warm-up {}, compaction buffer {}{}{}",
+        "  {}, write buffer {}, tables of at most {}, {}filters {}, warm-up {}, compaction buffer {}{}{}",
         o.compaction,
         Bytes(o.write_buffer_bytes),
         Bytes(o.table_bytes),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Options of `weir repair`.
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
-    /// Directory of the store
+    /// The store: a directory, or a file or device that `weir format` made one
     dir: PathBuf,
 }
 

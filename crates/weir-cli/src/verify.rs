@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Options of `weir verify`.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArgs {
-    /// Directory of the store
+    /// The store: a directory, or a file or device that `weir format` made one
     dir: PathBuf,
 }
 
@@ -30,12 +30,11 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
     // An opening refuses a store in which one of them is damaged where it is still needed.
     let logs = logs(&args.dir)?;
     let bytes = logs.iter().map(|(_, bytes)| bytes).sum();
-    writeln!(
-        out,
-        "opening it read what is still needed of {}, {} in all",
-        Plural(logs.len() as u64, "log file"),
-        Bytes(bytes)
-    )?;
+    let files = match args.dir.is_dir() {
+        true => format!("{}, {} in all", Plural(logs.len() as u64, "log file"), Bytes(bytes)),
+        false => "its log".to_owned(),
+    };
+    writeln!(out, "opening it read what is still needed of {files}")?;
     for damage in &report.damages {
         writeln!(out, "damage: {damage:#}")?;
     }

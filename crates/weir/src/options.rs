@@ -318,8 +318,8 @@ pub struct Options {
     /// time. With [`WarmUp::HandOff`] and a policy that merges single tables on it is at most a
     /// 32nd of the block cache (of a third of the memory budget, if no size of the cache is set),
     /// which counts as 2 MiB if it is less: a cache survives merges of which it holds inputs and
-    /// outputs. Range: [`TABLE_BYTES_RANGE`]. Default: [`DEFAULT_TABLE_BYTES`]. RocksDB:
-    /// `target_file_size_base`.
+    /// outputs. A tree that the cache holds twice has no such bound. Range: [`TABLE_BYTES_RANGE`].
+    /// Default: [`DEFAULT_TABLE_BYTES`]. RocksDB: `target_file_size_base`.
     pub table_bytes: u64,
     /// Bits per key of the Bloom filter, one entry per level, the last repeats. An empty list is no
     /// filter. Range: [`BLOOM_BITS_RANGE`]. Default: [`DEFAULT_BLOOM_BITS`] on every level.

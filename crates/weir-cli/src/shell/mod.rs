@@ -26,7 +26,7 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 #[derive(Args, Debug)]
 #[command(after_long_help = format!("{}\n\n{EXIT_CODES}", help::TEXT))]
 pub(crate) struct ShellArgs {
-    /// Directory of the store
+    /// The store: a directory, or a file or device that `weir format` made one
     dir: PathBuf,
     /// Create the store if there is none
     #[arg(long, conflicts_with = "read_only")]

@@ -127,10 +127,14 @@ impl CompactionBuffer {
             let suits = |policy: &CompactionPolicy| self.suits(*policy);
             let policies = CompactionPolicy::ALL.into_iter().filter(suits);
             let names: Vec<_> = policies.map(CompactionPolicy::name).collect();
+            let needs = match self {
+                Self::Cascade => "which needs levels that are filled and then emptied, in turn",
+                _ => "which needs levels that are merged down table by table in key order",
+            };
             return Err(Error::invalid(format!(
-                "compaction_buffer is {self}, which needs levels that are merged down run by run \
-                 in key order, and {policy} has none; choose the policy {} or the buffer off",
-                names.join(" or ")
+                "compaction_buffer is {self}, {needs}, and {policy} has none; choose one of the \
+                 policies {}, or turn the buffer off",
+                names.join(", ")
             )));
         }
         if let Self::Trimmed(TrimOptions { threshold, interval }) = self {
@@ -187,7 +191,7 @@ mod tests {
             }
         }
         let refused = check(CompactionBuffer::Cascade, CompactionPolicy::tiered()).unwrap_err();
-        assert!(refused.to_string().contains("policy gear or two_phase or the buffer off"));
+        assert!(refused.to_string().contains("policies gear, two_phase, or turn the buffer off"));
         let refused = |options: TrimOptions| {
             let error = check(options.into(), CompactionPolicy::gear()).unwrap_err();
             assert!(error.to_string().contains("choose"), "{error}");

@@ -105,7 +105,14 @@ pub(crate) struct RunShape {
 impl Shape {
     /// Target bytes of a table where single tables are merged on.
     pub(crate) fn table_bytes(&self) -> u64 {
-        self.options.table_bytes_beside(self.cache_bytes)
+        self.options.table_bytes_beside(self.endangered_cache_bytes())
+    }
+
+    /// Bytes of the block cache, if merges may empty it: where it holds the tree twice they do not,
+    /// however large they are.
+    pub(crate) fn endangered_cache_bytes(&self) -> u64 {
+        let bytes: u64 = self.levels.values().map(LevelShape::bytes).sum();
+        if bytes.saturating_mul(2) > self.cache_bytes { self.cache_bytes } else { u64::MAX }
     }
 
     /// Runs in level 0 that flushes made and that wait to be merged into the tree. Every rule that

@@ -71,7 +71,7 @@ pub(super) fn take_bytes_max(shape: &Shape) -> u64 {
 fn beside_cache(shape: &Shape) -> u64 {
     let ratio = u64::from(shape.options.compaction.level_sizes().level_ratio);
     let divisor = ratio.saturating_add(1).saturating_mul(CACHE_DIVISOR);
-    shape.options.share_of_cache(shape.cache_bytes, divisor).max(CACHE_TABLE_BYTES_MIN)
+    shape.options.share_of_cache(shape.endangered_cache_bytes(), divisor).max(CACHE_TABLE_BYTES_MIN)
 }
 
 /// Most bytes taken when more come free.
