@@ -86,8 +86,8 @@ pub(crate) fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// The log files of a store with their bytes, sorted by name; none of one in slots. Opened for reading only, a store does
-/// not hold them itself.
+/// The log files of a store with their bytes, sorted by name; none of one in slots. Opened for
+/// reading only, a store does not hold them itself.
 pub(crate) fn logs(dir: &Path) -> Result<Vec<(String, u64)>> {
     let fail = |e: std::io::Error| Failure::new(format_args!("cannot list {}: {e}", dir.display()));
     let mut logs = Vec::new();
@@ -170,7 +170,8 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
     writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
     writeln!(
         out,
-        "  {}, write buffer {}, tables of at most {}, {}filters {}, warm-up {}, compaction buffer {}{}{}",
+        "  {}, write buffer {}, tables of at most {}, {}filters {}, warm-up {}, \
+         compaction buffer {}{}{}",
         o.compaction,
         Bytes(o.write_buffer_bytes),
         Bytes(o.table_bytes),

@@ -52,9 +52,9 @@ pub struct FormatOptions {
     pub size: Option<u64>,
     /// Bytes of a slot, the unit in which tables take space: a power of two from 64 KiB to 1 GiB. A
     /// table takes whole slots: with tables of 32 MiB, slots of 1 MiB waste some 2 % of the space,
-    /// with those of eight slots, which are the smallest beside a small cache, some 6 %, and slots as
-    /// large as tables some 10 %. Default: 1 MiB, and less below 4 GiB, so that there are
-    /// 4,096 slots.
+    /// with those of eight slots, which are the smallest beside a small cache, some 6 %, and slots
+    /// as large as tables some 10 %. Default: 1 MiB, and less below 4 GiB, so that there are 4,096
+    /// slots.
     pub slot_bytes: Option<u64>,
     /// Bytes of the area of the write-ahead log, at least 1 MiB. Default: a sixteenth of the
     /// device, at most 256 MiB. No value can be larger than a quarter of it.
