@@ -38,6 +38,9 @@ impl FromStr for KeyFormat {
     }
 }
 
+/// More operations than any number of seconds has.
+pub(crate) const OPS_UNLIMITED: u64 = 1 << 40;
+
 /// Most bytes of keys and values in a batch, 1 GiB: every engine takes that, and every client
 /// thread holds one.
 const BATCH_BYTES_MAX: usize = 1 << 30;
@@ -47,7 +50,8 @@ const BATCH_BYTES_MAX: usize = 1 << 30;
 pub struct Config {
     /// Keys in the loaded store.
     pub num: u64,
-    /// Operations of a workload that does not load, over all threads; 0: as many as `num`.
+    /// Operations of a workload that does not load, over all threads; 0: as many as `seconds` have,
+    /// or else as many as `num`.
     pub ops: u64,
     /// Client threads. `readwhilewriting` and `rangehot` have one writer besides.
     pub threads: usize,
@@ -63,7 +67,7 @@ pub struct Config {
     pub batch: usize,
     /// Entries that `seekrandom` reads from each position.
     pub scan_entries: u64,
-    /// Stop a workload that does not load after so many seconds, before `ops` are done.
+    /// Stop a workload that does not load after so many seconds, if `ops` are not done before.
     pub seconds: Option<f64>,
     /// Seconds of the same workload with other keys before what is measured, so that caches are
     /// filled and merges run; 0 for none. Not of workloads that load.
@@ -149,6 +153,10 @@ impl Config {
     /// Operations of a workload that does not load.
     #[must_use]
     pub fn operations(&self) -> u64 {
-        if self.ops == 0 { self.num } else { self.ops }
+        match (self.ops, self.seconds) {
+            (0, None) => self.num,
+            (0, Some(_)) => OPS_UNLIMITED,
+            (ops, _) => ops,
+        }
     }
 }

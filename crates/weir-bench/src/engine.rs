@@ -128,6 +128,8 @@ pub struct Counters {
     pub cache_hits: Option<u64>,
     /// Block reads by users that it did not.
     pub cache_misses: Option<u64>,
+    /// Bytes that the store takes of its file or device now, if it is in no directory.
+    pub disk_bytes: Option<u64>,
 }
 
 /// Several writes that are applied as one.

@@ -2,7 +2,7 @@
 
 use crate::client::{self, Totals};
 use crate::clock::Stopwatch;
-use crate::config::Config;
+use crate::config::{Config, OPS_UNLIMITED};
 use crate::engine::{Counters, Engine, EngineError, EngineKind, Requests, Result, Settings};
 use crate::process::{ProcessIo, anonymous_bytes, directory_bytes};
 use crate::progress::{Phase, Progress};
@@ -10,9 +10,6 @@ use crate::report::{Latency, Measurement, ratio};
 use crate::workload::Workload;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// More operations than any number of seconds has.
-const WARM_OPS: u64 = 1 << 40;
 
 /// A store in a directory and what was done to it so far.
 pub struct Session<'a> {
@@ -110,7 +107,7 @@ impl<'a> Session<'a> {
         }
         let config = Config {
             seconds: Some(self.config.warm_seconds),
-            ops: WARM_OPS,
+            ops: OPS_UNLIMITED,
             windows: false,
             seed: !self.config.seed,
             ..self.config.clone()
@@ -164,7 +161,7 @@ impl<'a> Session<'a> {
             engine_write_ratio: ratio(counters.bytes_written, totals.user_bytes),
             process_write_ratio: ratio(process_bytes, totals.user_bytes),
             hit_ratio: ratio(counters.cache_hits, lookups),
-            directory_bytes: directory_bytes(&self.dir),
+            directory_bytes: counters.disk_bytes.unwrap_or_else(|| directory_bytes(&self.dir)),
             anonymous_bytes: anonymous_bytes(),
             windows: totals.windows.clone(),
         }
@@ -219,5 +216,6 @@ fn difference(after: &Counters, before: &Counters) -> Counters {
             .collect(),
         cache_hits: minus(after.cache_hits, before.cache_hits),
         cache_misses: minus(after.cache_misses, before.cache_misses),
+        disk_bytes: after.disk_bytes,
     }
 }

@@ -195,6 +195,11 @@ impl Engine for Weir {
                 .collect(),
             cache_hits: Some(metrics.cache_foreground.hits),
             cache_misses: Some(metrics.cache_foreground.misses),
+            disk_bytes: self.db.slot_space().map(|space| {
+                let slots = (space.slots - space.free) * space.slot_bytes;
+                let segments = space.log_segments - space.log_segments_free;
+                slots + segments * space.log_segment_bytes + 2 * space.version_log_bytes
+            }),
         }
     }
 

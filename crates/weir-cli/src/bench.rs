@@ -44,11 +44,12 @@ pub(crate) struct BenchArgs {
     /// Keys in the loaded store (k, m, g: times 1,024 each, as of sizes)
     #[arg(long, default_value_t = 1_000_000, value_parser = parse_count)]
     num: u64,
-    /// Operations of each workload that does not load (k, m, g). Default: as many as --num
+    /// Operations of each workload that does not load (k, m, g). Default: as many as --seconds
+    /// have, or else as many as --num
     #[arg(long, value_parser = parse_count)]
     reads: Option<u64>,
-    /// Stop each workload that does not load after so many seconds, if --reads are not done before:
-    /// give many of them (1000g) to run for so long
+    /// Run each workload that does not load for so many seconds; with --reads: until these are
+    /// done, but no longer than that
     #[arg(long)]
     seconds: Option<f64>,
     /// Run each workload that does not load for so many seconds before it is measured

@@ -110,6 +110,7 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
 fn slots_json(space: &SlotSpace) -> serde_json::Value {
     json!({
         "slot_bytes": space.slot_bytes, "slots": space.slots, "free": space.free,
+        "kept_back_bytes": space.kept_back_bytes,
         "reserved": space.reserved, "owned": space.owned, "leaving": space.leaving,
         "largest_free_run": space.largest_free_run, "tables": space.tables,
         "extents": space.extents, "log_segments": space.log_segments,
@@ -132,6 +133,12 @@ fn show_slots(space: &SlotSpace, levels: &Levels, out: &mut dyn Write) -> Result
         row("largest free run", space.largest_free_run),
     ];
     table(out, &["", "slots", "bytes"], &rows)?;
+    writeln!(
+        out,
+        "of what is free, {} are kept back for flushes and compactions: writes are refused when \
+         less is free",
+        Bytes(space.kept_back_bytes)
+    )?;
     let share = |part: u64, whole: u64| 100.0 * part as f64 / (whole.max(1)) as f64;
     let owned = space.owned * space.slot_bytes;
     writeln!(out, "tables fill {:.1} % of their slots", share(bytes.min(owned), owned))?;

@@ -43,8 +43,10 @@ const OPTIONS: [(&str, &str); 15] = [
 ];
 
 /// What the engine's sentences say to programs, and what people at a terminal can do.
-const WORDS: [(&str, &str); 6] = [
+const WORDS: [(&str, &str); 8] = [
     ("without read_only", "without --read-only"),
+    ("lose that by `force`", "lose that by --force"),
+    ("shall be (`size`)", "shall be: --size 20g, for example"),
     (
         "let this process read and write the store's directory and its files,",
         "let this user read and write the store's directory and its files (chown, chmod), run weir \

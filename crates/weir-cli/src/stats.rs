@@ -116,6 +116,13 @@ pub(crate) fn print(db: &Db, out: &mut dyn Write) -> Result<()> {
         Bytes(m.cache_bytes),
         Bytes(m.cache_capacity)
     )?;
+    writeln!(
+        out,
+        "handed over to tables that flushes and compactions wrote: {} of its blocks, {} of them \
+         gone again unread",
+        Count(m.blocks_handed_over),
+        Count(m.blocks_handed_over_unread)
+    )?;
     let memory = &m.memory;
     writeln!(
         out,
@@ -136,5 +143,9 @@ pub(crate) fn print(db: &Db, out: &mut dyn Write) -> Result<()> {
     writeln!(out)?;
     print_requests(&m, out)?;
     writeln!(out)?;
+    for keyspace in &m.keyspaces {
+        let (name, bytes) = (&keyspace.name, Bytes(keyspace.table_bytes));
+        writeln!(out, "{name}: compactions of single tables make tables of at most {bytes}")?;
+    }
     print_levels(&m, out)
 }

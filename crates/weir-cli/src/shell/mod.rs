@@ -1,9 +1,9 @@
 //! `weir shell`: commands typed at a store, or piped into it.
 //!
 //! Typed: line editing, errors shown and forgotten. Piped: an error goes to stderr with its line
-//! number, the following lines still run, and the exit code says that something failed, or that
-//! damage was met. A batch in which a line failed is not written, and neither is one that the input
-//! does not end.
+//! number (once for all lines in a row that fail with the same words), the following lines still
+//! run, and the exit code says that something failed, or that damage was met. A batch in which a
+//! line failed is not written, and neither is one that the input does not end.
 
 mod execute;
 mod help;
@@ -11,7 +11,7 @@ mod help;
 use crate::failure::{EXIT_CODES, Failure, Result};
 use crate::inspect::explain;
 use crate::interrupt::Interrupt;
-use crate::show::Count;
+use crate::show::{Count, Plural};
 use clap::Args;
 use execute::{Problem, Session, Step};
 use rustyline::error::ReadlineError;
@@ -114,12 +114,7 @@ fn piped(session: &mut Session<'_>, interrupt: &Interrupt, out: &mut dyn Write) 
     let mut input = BufReader::with_capacity(1 << 16, std::io::stdin().lock());
     let mut line = Vec::new();
     let mut number = 0u64;
-    // The worst of all lines: damage, if one of them met it.
-    let mut code = 0;
-    let mut report = |number: u64, failure: &Failure| {
-        eprintln!("weir: line {number}: {}", failure.message);
-        code = code.max(failure.code);
-    };
+    let mut failed = Failed::default();
     loop {
         if interrupt.requested() {
             out.flush()?;
@@ -151,7 +146,7 @@ fn piped(session: &mut Session<'_>, interrupt: &Interrupt, out: &mut dyn Write) 
             Ok(Step::Exit) => break,
             Err(Problem::Line(failure)) => {
                 out.flush()?;
-                report(number, &failure);
+                failed.add(number, failure);
             }
             Err(Problem::Stop(failure)) => {
                 out.flush()?;
@@ -162,12 +157,49 @@ fn piped(session: &mut Session<'_>, interrupt: &Interrupt, out: &mut dyn Write) 
     if let Some(writes) = session.open_batch() {
         out.flush()?;
         let what = format_args!("the batch has no end; it was not applied ({writes})");
-        report(number, &Failure::new(what));
+        failed.add(number, Failure::new(what));
     }
     out.flush()?;
-    if code == 0 {
-        return Ok(());
+    failed.end()
+}
+
+/// The lines that failed so far. A store that is full refuses each of a million puts with the same
+/// words: they are said once.
+#[derive(Default)]
+struct Failed {
+    /// The worst of all lines: damage, if one of them met it.
+    code: u8,
+    /// The last sentence printed.
+    message: String,
+    /// Lines since then that failed with the same, and the last of them.
+    same: u64,
+    last: u64,
+}
+
+impl Failed {
+    fn add(&mut self, number: u64, failure: Failure) {
+        self.code = self.code.max(failure.code);
+        if failure.message == self.message {
+            (self.same, self.last) = (self.same + 1, number);
+            return;
+        }
+        self.say_same();
+        eprintln!("weir: line {number}: {}", failure.message);
+        self.message = failure.message;
     }
-    // Every error was printed where it happened.
-    Err(Failure { code, message: String::new() })
+
+    fn say_same(&mut self) {
+        if self.same > 0 {
+            let lines = Plural(self.same, "more line");
+            eprintln!("weir: line {}: the same, as in {lines} up to here", self.last);
+        }
+        self.same = 0;
+    }
+
+    /// What all of it comes to. Every error was printed already.
+    fn end(mut self) -> Result<()> {
+        self.say_same();
+        let code = self.code;
+        if code == 0 { Ok(()) } else { Err(Failure { code, message: String::new() }) }
+    }
 }

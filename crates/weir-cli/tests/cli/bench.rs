@@ -169,3 +169,17 @@ fn no_empty_tables() {
     assert!(ran.ok().contains("readrandom"), "{}", ran.out);
     assert!(!ran.out.contains("cause"), "{}", ran.out);
 }
+
+/// Goal: a number of seconds is a number of seconds, however few the keys are; a store in a file
+/// says what it takes of it.
+#[test]
+fn seconds_and_slots() {
+    let dir = temporary();
+    let args = ["bench", "readrandom", "--num", "1000", "--seconds", "0.5", "--json"];
+    let ran = weir(dir.path(), &[&args[..], &["--slots", "64m"]].concat());
+    let results: Vec<Value> = serde_json::from_str(ran.ok()).expect("the output is JSON");
+    assert!(results[0]["seconds"].as_f64() >= Some(0.5), "{}", ran.out);
+    assert!(results[0]["ops"].as_u64() > Some(1000), "{}", ran.out);
+    let taken = results[0]["directory_bytes"].as_u64().expect("a number");
+    assert!((1..64 << 20).contains(&taken), "{taken}");
+}

@@ -236,3 +236,24 @@ fn statistics() {
     let ran = shell(dir.path(), b"stats -p\n");
     assert!(ran.ok().contains("# TYPE weir_"), "{}", ran.out);
 }
+
+/// Goal: a store that refuses a million lines says so once, and how many they were.
+#[test]
+fn the_same_words_are_said_once() {
+    let dir = temporary();
+    assert_eq!(shell(dir.path(), b"put a 1\n").ok(), "");
+    let input = b"put b 1\nput c 1\nput d 1\nget a\nput e 1\nfrob\nput f 1\n";
+    let ran = weir_with(dir.path(), &["shell", "--read-only", "store"], input);
+    assert_eq!((ran.code, ran.out.as_str()), (1, "\"1\"\n"));
+    let said: Vec<&str> = ran.err.lines().collect();
+    let begins = [
+        "weir: line 1: read only: ",
+        "weir: line 5: the same, as in 3 more lines up to here",
+        "weir: line 6: ",
+        "weir: line 7: read only: ",
+    ];
+    assert_eq!(said.len(), begins.len(), "{}", ran.err);
+    for (line, begin) in said.iter().zip(begins) {
+        assert!(line.starts_with(begin), "{}", ran.err);
+    }
+}

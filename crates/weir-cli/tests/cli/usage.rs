@@ -157,3 +157,15 @@ fn what_is_not_there_is_an_error() {
         weir(dir.path(), args).fails(1, &[]);
     }
 }
+
+/// Goal: what `format` refuses can be answered with the options that it has.
+#[test]
+fn format_speaks_of_its_options() {
+    let dir = temporary();
+    weir(dir.path(), &["format", "store"]).fails(1, &["--size"]);
+    std::fs::write(dir.path().join("notes"), b"something that is no store").expect("a file");
+    let ran = weir(dir.path(), &["format", "notes", "--size", "64m"]);
+    ran.fails(1, &["--force"]);
+    assert!(!ran.err.contains('`'), "{}", ran.err);
+    weir(dir.path(), &["format", "notes", "--size", "64m", "--force"]).ok();
+}

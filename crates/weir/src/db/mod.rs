@@ -468,10 +468,13 @@ impl Db {
     }
 
     /// What the slots of a store in a file or on a device hold; `None` of one in a directory, and
-    /// of one that was closed.
+    /// of one that was closed. Looks at all tables: not for every second.
     #[must_use]
     pub fn slot_space(&self) -> Option<crate::SlotSpace> {
-        self.handle.engine.storage().ok()?.slot_space()
+        let engine = &self.handle.engine;
+        let space = engine.storage().ok()?.slot_space()?;
+        let kept_back_bytes = engine.kept_back_bytes(space.log_segment_bytes);
+        Some(crate::SlotSpace { kept_back_bytes, ..space })
     }
 
     /// Waits until no flush and no compaction is due or running.

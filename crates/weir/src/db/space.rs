@@ -99,6 +99,11 @@ impl Free {
         self.0.areas.is_none_or(|areas| areas.log >= bytes)
     }
 
+    /// What tables may take more than their bytes, because they take whole units.
+    pub(super) fn rounding(self, needed: Space) -> u64 {
+        needed.files.saturating_mul(self.0.table_unit.saturating_sub(1))
+    }
+
     pub(super) fn covers(self, needed: Space) -> bool {
         self.shortages(needed).next().is_none()
     }
@@ -107,8 +112,8 @@ impl Free {
     /// that fills its last unit least. An area of the version log has to have room for a base with
     /// all files that come: edits behind it that find none begin the next one.
     fn shortages(self, needed: Space) -> impl Iterator<Item = Short> {
-        let FreeSpace { table_bytes, areas, files, table_unit } = self.0;
-        let rounding = needed.files.saturating_mul(table_unit.saturating_sub(1));
+        let FreeSpace { table_bytes, areas, files, .. } = self.0;
+        let rounding = self.rounding(needed);
         let bytes = match areas {
             None => needed.bytes(),
             Some(_) => needed.tables,

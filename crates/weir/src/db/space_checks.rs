@@ -239,6 +239,20 @@ impl Engine {
         self.shortage().map_or(Ok(()), |why| Err(Error::new(ErrorKind::NoSpace, why)))
     }
 
+    /// Bytes of tables that the next log segment needs, one of `segment_bytes`: it is refused while
+    /// less is free.
+    ///
+    /// Locks: jobs.
+    pub(super) fn kept_back_bytes(&self, segment_bytes: u64) -> u64 {
+        let (mut arriving, root) = (self.arriving(), self.set.current());
+        if self.writer.is_none() {
+            // Who opens the store to write finds a segment that is begun, and needs the next.
+            arriving.flush = self.flush_need(2 * segment_bytes);
+        }
+        let needed = self.segment_need(&mut self.jobs.state.lock(), arriving, &root);
+        needed.tables.saturating_add(self.free_space().rounding(needed))
+    }
+
     /// Why the next log segment is refused, if it is.
     ///
     /// Locks: space, jobs.

@@ -13,4 +13,4 @@ mod without;
 pub(crate) use losers::MergingCursor;
 pub(crate) use retain::{Retain, RetainCounts, Tally};
 pub(crate) use visible::Visible;
-pub(crate) use without::Without;
+pub(crate) use without::{Limits, Without};

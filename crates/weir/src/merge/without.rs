@@ -76,6 +76,11 @@ impl<C: Cursor> Without<C> {
         &self.inner
     }
 
+    /// The same, to prepare it for another reader. Requires: the cursor is at rest.
+    pub(crate) fn inner_mut(&mut self) -> &mut C {
+        &mut self.inner
+    }
+
     fn interval(&self, index: usize) -> Option<&Interval> {
         self.hidden.get(index)
     }

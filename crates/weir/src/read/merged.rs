@@ -22,7 +22,7 @@ use crate::base::key::{Kind, Seq};
 use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
 use crate::memtable::MemtableCursor;
-use crate::merge::{MergingCursor, Visible, Without};
+use crate::merge::{Limits, MergingCursor, Visible, Without};
 use crate::read::buffered::{self, BufferedCursor, Scan, list_of};
 use crate::state::tree::{SuperVersion, Tree};
 use crate::table::{CursorOptions, ReadAhead, TableCursor};
@@ -43,7 +43,7 @@ type BoundsRef<'a> = (&'a Bound<Vec<u8>>, &'a Bound<Vec<u8>>);
 /// One source of a merge. An enum, so that the inner loop has no dynamic dispatch.
 pub(crate) enum Source {
     Memtable(MemtableCursor),
-    Table(TableCursor),
+    Table(OneTable),
     Run(RunCursor),
     Buffered(Box<BufferedCursor>),
     /// One of these, of whose entries some are hidden.
@@ -56,12 +56,16 @@ impl Source {
         !matches!(self, Self::Memtable(_)) && self.valid() && !self.is_ahead()
     }
 
-    /// Whether a reader within `bounds` would leave it out.
-    fn is_outside(&self, bounds: BoundsRef<'_>) -> bool {
+    /// For a reader within `bounds`. Requires: it is at rest.
+    fn set_bounds(&mut self, bounds: BoundsRef<'_>, limits: &mut Option<Arc<Limits>>) {
         match self {
-            Self::Table(c) => !is_within(c.meta(), bounds),
-            Self::Without(c) => c.inner().is_outside(bounds),
-            Self::Memtable(_) | Self::Run(_) | Self::Buffered(_) => false,
+            Self::Table(c) => c.set_bounds(bounds),
+            Self::Without(c) => {
+                c.inner_mut().set_bounds(bounds, limits);
+                let limits = limits.get_or_insert_with(|| limits_of(bounds));
+                c.set_limits(Arc::clone(limits));
+            }
+            Self::Memtable(_) | Self::Run(_) | Self::Buffered(_) => {}
         }
     }
 
@@ -72,6 +76,83 @@ impl Source {
             Self::Buffered(_) => false,
             Self::Without(c) => c.inner().may_wait(),
         }
+    }
+}
+
+/// The cursor of a run of one table, which rests while a reader is elsewhere. Level 0's runs and
+/// sentinels are such: most readers of a few keys are outside of most of them.
+pub(crate) struct OneTable {
+    cursor: TableCursor,
+    /// Whether the table has no key within the reader's bounds: then it shows nothing.
+    is_outside: bool,
+}
+
+impl OneTable {
+    /// For a reader within `bounds`. Requires: it is at rest.
+    fn set_bounds(&mut self, bounds: BoundsRef<'_>) {
+        self.is_outside = !is_within(self.cursor.meta(), bounds);
+    }
+}
+
+impl Cursor for OneTable {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.cursor.valid()
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+    #[inline]
+    fn seq(&self) -> Seq {
+        self.cursor.seq()
+    }
+    #[inline]
+    fn kind(&self) -> Kind {
+        self.cursor.kind()
+    }
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.cursor.value()
+    }
+    fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
+        if !self.is_outside {
+            self.cursor.approach(key, seq, step);
+        }
+    }
+    fn rest(&mut self) {
+        self.cursor.rest();
+    }
+    fn seek(&mut self, key: &[u8], seq: Seq) {
+        if !self.is_outside {
+            self.cursor.seek(key, seq);
+        }
+    }
+    fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
+        if !self.is_outside {
+            self.cursor.seek_for_prev(key, seq);
+        }
+    }
+    fn seek_to_first(&mut self) {
+        if !self.is_outside {
+            self.cursor.seek_to_first();
+        }
+    }
+    fn seek_to_last(&mut self) {
+        if !self.is_outside {
+            self.cursor.seek_to_last();
+        }
+    }
+    #[inline]
+    fn next(&mut self) {
+        self.cursor.next();
+    }
+    #[inline]
+    fn prev(&mut self) {
+        self.cursor.prev();
+    }
+    fn status(&self) -> Result<()> {
+        self.cursor.status()
     }
 }
 
@@ -156,7 +237,7 @@ impl Cursor for Source {
 
 /// What a merge over a super-version is made of.
 struct Over {
-    /// Newest first, without runs of one table outside the bounds.
+    /// Newest first.
     sources: Vec<Source>,
     /// Whether no run is left out.
     is_whole: bool,
@@ -180,17 +261,19 @@ impl Over {
             }
         }
         let memtables = sources.len();
+        let may_wait = memtables + runs <= WAITING_SOURCES_MAX;
         // The active one's, if it is there, is the first.
         let lacks_active = memtables <= current.immutables.len();
         let mut limits = None;
         for (run, passed_over) in current.version.runs_for_scans() {
-            let Some(source) = source_of(run, (options, scan), bounds) else { continue };
+            let source = source_of(run, (options, scan), bounds);
+            if !may_wait && matches!(&source, Source::Table(c) if c.is_outside) {
+                continue;
+            }
             match passed_over.map(|all| buffered::shown(run, all)) {
                 None => sources.push(source),
                 Some(hidden) => {
-                    let (lower, upper) = bounds;
-                    let limits =
-                        limits.get_or_insert_with(|| Arc::new((lower.clone(), upper.clone())));
+                    let limits = limits.get_or_insert_with(|| limits_of(bounds));
                     let without = Without::within(source, hidden, Arc::clone(limits));
                     sources.push(Source::Without(Box::new(without)));
                 }
@@ -201,20 +284,26 @@ impl Over {
     }
 }
 
-/// The source of a run; `None` if its one table is outside the bounds.
+/// The source of a run.
 fn source_of(
     run: &Arc<Run>,
     (options, scan): (CursorOptions, Scan),
     bounds: BoundsRef<'_>,
-) -> Option<Source> {
+) -> Source {
     if list_of(run).is_some() {
         let cursor = BufferedCursor::through_list(Arc::clone(run), scan);
-        return Some(Source::Buffered(Box::new(cursor)));
+        return Source::Buffered(Box::new(cursor));
     }
     let (1, Some((meta, table))) = (run.tables.len(), run.tables.get(0)) else {
-        return Some(Source::Run(run.cursor(options)));
+        return Source::Run(run.cursor(options));
     };
-    is_within(meta, bounds).then(|| Source::Table(table.cursor(options)))
+    let is_outside = !is_within(meta, bounds);
+    Source::Table(OneTable { cursor: table.cursor(options), is_outside })
+}
+
+/// The limits of sources for a reader within `bounds`.
+fn limits_of((lower, upper): BoundsRef<'_>) -> Arc<Limits> {
+    Arc::new((lower.clone(), upper.clone()))
 }
 
 /// Whether a table may have keys within the bounds.
@@ -287,7 +376,7 @@ impl Merged {
     /// Requires: `seq` was entered in the snapshot list before: the newest super-version has all
     /// that it can see.
     pub(super) fn newest(tree: &Tree, seq: Seq, bounds: Bounds) -> Newest {
-        let waited = Self::waiting(tree, (&bounds.0, &bounds.1));
+        let waited = Self::waiting(tree);
         let has_discarded = matches!(waited, Waited::Discarded);
         let merged = match waited {
             Waited::Found(mut merged) => {
@@ -307,7 +396,7 @@ impl Merged {
     }
 
     /// The one that waits, if it is of use.
-    fn waiting(tree: &Tree, bounds: BoundsRef<'_>) -> Waited {
+    fn waiting(tree: &Tree) -> Waited {
         if !buffered::reads_as_is_best() {
             return Waited::Nothing;
         }
@@ -317,12 +406,6 @@ impl Merged {
         if lacks_some || !merged.is_fresh(tree) {
             return Waited::Discarded;
         }
-        let outside = |source: &Source| source.is_outside(bounds);
-        if merged.view.inner().sources().iter().any(outside) {
-            // For a reader of fewer runs a merge of fewer is better, and this one for the next.
-            merged.put_back(tree);
-            return Waited::Nothing;
-        }
         Waited::Found(merged)
     }
 
@@ -330,10 +413,7 @@ impl Merged {
     fn set_reader(&mut self, seq: Seq, (lower, upper): Bounds) {
         let mut limits = None;
         for source in self.view.inner_mut().sources_mut() {
-            if let Source::Without(c) = source {
-                let limits = limits.get_or_insert_with(|| Arc::new((lower.clone(), upper.clone())));
-                c.set_limits(Arc::clone(limits));
-            }
+            source.set_bounds((&lower, &upper), &mut limits);
         }
         self.view.set_reader(seq, lower, upper);
     }

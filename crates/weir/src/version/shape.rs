@@ -102,17 +102,21 @@ pub(crate) struct RunShape {
     pub(crate) claims: Option<Arc<Intervals>>,
 }
 
+/// Bytes of a block cache that merges may empty: where it holds the tree twice they do not, however
+/// large they are, and there is no bound.
+pub(crate) fn endangered_cache_bytes(cache_bytes: u64, tree_bytes: u64) -> u64 {
+    if tree_bytes.saturating_mul(2) > cache_bytes { cache_bytes } else { u64::MAX }
+}
+
 impl Shape {
     /// Target bytes of a table where single tables are merged on.
     pub(crate) fn table_bytes(&self) -> u64 {
         self.options.table_bytes_beside(self.endangered_cache_bytes())
     }
 
-    /// Bytes of the block cache, if merges may empty it: where it holds the tree twice they do not,
-    /// however large they are.
+    /// [`endangered_cache_bytes`] of this tree.
     pub(crate) fn endangered_cache_bytes(&self) -> u64 {
-        let bytes: u64 = self.levels.values().map(LevelShape::bytes).sum();
-        if bytes.saturating_mul(2) > self.cache_bytes { self.cache_bytes } else { u64::MAX }
+        endangered_cache_bytes(self.cache_bytes, self.levels.values().map(LevelShape::bytes).sum())
     }
 
     /// Runs in level 0 that flushes made and that wait to be merged into the tree. Every rule that

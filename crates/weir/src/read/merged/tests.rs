@@ -82,21 +82,56 @@ fn the_next_cursor_has_its_own_bounds() {
     assert_eq!(keys_of(&db, ..).len(), 99);
 }
 
-/// Goal: a merge without a source for each run does not wait, and one that waits is not taken by a
-/// reader that would leave runs out; both find what is there.
+/// Goal: a reader of few runs and one of all take turns with one merge: what lies outside of the
+/// one's bounds rests, and is there for the other, in both directions.
 #[test]
 fn a_merge_that_waits_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let db = store(&dir);
     put_and_flush(&db, 0..50);
     put_and_flush(&db, 50..100);
+    let merge = |db: &Db| {
+        let idle = &db.default_keyspace().tree.idle;
+        let waiting = idle.take().unwrap().downcast::<Merged>().unwrap();
+        let at: *const Merged = &*waiting;
+        drop(idle.leave(waiting));
+        at
+    };
     assert_eq!(keys_of(&db, key(60)..key(62)), keys(60, 62));
-    assert!(!waits(&db), "it lacks a run");
+    let first = merge(&db);
     assert_eq!(keys_of(&db, ..), keys(0, 100));
-    assert!(waits(&db));
-    assert_eq!(keys_of(&db, key(60)..key(62)), keys(60, 62));
-    assert!(waits(&db), "it is left for a reader that has use for it");
-    assert_eq!(keys_of(&db, ..), keys(0, 100));
+    assert_eq!(keys_of(&db, key(10)..key(12)), keys(10, 12));
+    let mut cursor = db.default_keyspace().cursor_range(key(48)..key(50));
+    cursor.seek_to_last();
+    assert_eq!(cursor.key(), key(49));
+    drop(cursor);
+    let mut cursor = db.default_keyspace().cursor_range(..key(70));
+    cursor.seek_to_last();
+    assert_eq!(cursor.key(), key(69));
+    cursor.seek(key(49));
+    cursor.next();
+    assert_eq!(cursor.key(), key(50));
+    drop(cursor);
+    assert_eq!(merge(&db), first, "the same merge served all of them");
+}
+
+/// Goal: with more runs than a merge that waits may have, those that a reader does not need are
+/// left out, and the merge is not left for another.
+#[test]
+fn a_merge_of_many_runs_does_not_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = store(&dir);
+    for n in 0..=WAITING_SOURCES_MAX as u64 {
+        put_and_flush(&db, n..n + 1);
+    }
+    let all = WAITING_SOURCES_MAX as u64 + 1;
+    assert_eq!(keys_of(&db, key(20)..key(22)), keys(20, 22));
+    assert!(!waits(&db));
+    assert_eq!(keys_of(&db, ..), keys(0, all));
+    assert!(!waits(&db));
+    let bounds = (Bound::Included(key(20)), Bound::Excluded(key(22)));
+    let over = Over::of(&db.default_keyspace().tree.pin(), (&bounds.0, &bounds.1));
+    assert_eq!((over.sources.len(), over.is_whole), (2, false));
 }
 
 /// Goal: what waits holds no index of a table that was closed, whether it waited then or not.
@@ -176,7 +211,7 @@ fn what_waits_holds_no_block() {
     for source in merged.view.inner().sources() {
         assert!(!source.valid());
         if let Source::Table(cursor) = source {
-            assert!(cursor.holds_no_block());
+            assert!(cursor.cursor.holds_no_block());
         }
     }
 }
