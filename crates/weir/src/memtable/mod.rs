@@ -17,12 +17,14 @@
 //! mod     the interface                cursor  iteration, in both directions
 //! list    sorted entries               index   a B+-tree of hints into the list
 //! entry   an entry in memory           arena   memory, freed all at once
+//! filter  keys that it may hold
 //! pool    memory of flushed memtables, for the next ones
 //! ```
 
 mod arena;
 mod cursor;
 mod entry;
+mod filter;
 mod index;
 mod list;
 mod pool;

@@ -39,6 +39,8 @@ fn kind_of(prng: &mut Prng) -> Kind {
 fn fill(prng: &mut Prng, rounds: usize) -> (Arc<Memtable>, Oracle) {
     let memtable = Arc::new(Memtable::new(1 << 16));
     let mut oracle = Oracle::new();
+    // Who is searched gets a filter.
+    assert_eq!(memtable.get(b"", 0), None);
     for seq in 1..=rounds as Seq {
         let (key, kind) = (awkward_key(prng), kind_of(prng));
         let value = match kind {
@@ -154,6 +156,48 @@ fn get_agrees_with_the_oracle() {
             .map(|((_, Reverse(seq)), (kind, value))| Found { seq: *seq, kind: *kind, value });
         assert_eq!(memtable.get(&key, snapshot), expected, "key {key:?} snapshot {snapshot}");
     }
+}
+
+/// Goal: an entry whose insert happened before a get is found, whether the filter is made before,
+/// between or after the two. Method: a writer that says how far it is, readers that ask for what it
+/// has said; a memtable that nobody asks has no filter.
+#[test]
+fn a_filter_hides_nothing() {
+    let entries = if cfg!(miri) { 1100 } else { 20_000 };
+    let memtable = Memtable::new(1 << 20);
+    let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (memtable, done) = (&memtable, &done);
+            scope.spawn(move || {
+                let mut prng = Prng::new(reader);
+                loop {
+                    let upto = done.load(Ordering::Acquire);
+                    for n in [upto, prng.below(upto.max(1)) + 1] {
+                        let found = memtable.get(&key(n), SEQ_MAX);
+                        assert!(found.is_some() || n == 0 || n > upto, "{n} of {upto}");
+                    }
+                    if upto == entries {
+                        break;
+                    }
+                }
+            });
+        }
+        for n in 1..=entries {
+            memtable.insert(&key(n), n, Kind::Put, b"v");
+            done.store(n, Ordering::Release);
+        }
+    });
+    assert!(memtable.list.has_filter());
+    assert!((1..=entries).all(|n| memtable.get(&key(n), SEQ_MAX).is_some()));
+    let quiet = Memtable::new(1 << 20);
+    (1..=2048).for_each(|n| quiet.insert(&key(n), n, Kind::Put, b"v"));
+    assert!(!quiet.list.has_filter(), "nobody has use for it");
+    assert!(quiet.get(&key(7), SEQ_MAX).is_some());
+    (2049..=4096).for_each(|n| quiet.insert(&key(n), n, Kind::Put, b"v"));
+    assert!(quiet.list.has_filter());
+    assert!((1..=5000).all(|n| quiet.get(&key(n), SEQ_MAX).is_some() == (n <= 4096)));
 }
 
 #[test]
