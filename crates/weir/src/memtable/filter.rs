@@ -1,5 +1,5 @@
-//! Which keys a memtable may hold: a Bloom filter, so that a get of a key that is in the tables does
-//! not search the memtable.
+//! Which keys a memtable may hold: a Bloom filter, so that a get of a key that is in the tables
+//! does not search the memtable.
 //!
 //! Not here: the search (`list`), the filters of tables (`crate::filter`).
 //!
@@ -25,8 +25,8 @@ use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::checksum::hash_key;
 use crate::base::prefetch::prefetch;
 
-/// Entries with which a memtable may get a filter: fewer are in the CPU's cache, more would hold the
-/// writer up for milliseconds.
+/// Entries with which a memtable may get a filter: fewer are in the CPU's cache, more would hold
+/// the writer up for milliseconds.
 pub(super) const FILTER_ENTRIES: RangeInclusive<u64> = 1 << 10..=1 << 14;
 
 /// Bits set for a key.

@@ -160,8 +160,8 @@ impl List {
         }
     }
 
-    /// Makes the filter, if gets have use for one, for all that the list is going to hold if it goes
-    /// on as it began. Requires: the caller is the writer.
+    /// Makes the filter, if gets have use for one, for all that the list is going to hold if it
+    /// goes on as it began. Requires: the caller is the writer.
     #[cold]
     fn make_filter(&self) {
         if !self.is_sought.load(Ordering::Relaxed) || self.filter.get().is_some() {
