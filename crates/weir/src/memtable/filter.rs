@@ -6,9 +6,9 @@
 //! ```text
 //! words of 64 bits; a key has BITS of them in one word: one cache line a get, one an insert
 //! ```
-//! A filter is made when a memtable has some [entries](FILTER_ENTRIES) and gets have searched in it,
-//! for as many as its bytes are expected to be; it does not grow. With more entries it says "maybe"
-//! more often. Who only writes pays nothing.
+//! A filter is made when a memtable has some [entries](FILTER_ENTRIES) and gets have searched in
+//! it, for as many as its bytes are expected to be; it does not grow. With more entries it says
+//! "maybe" more often. Who only writes pays nothing.
 //!
 //! Invariant: the bits of a key are set before its entry is linked, and by one writer at a time. So
 //! a reader that must see an entry, because its insert happened before, sees its bits.
