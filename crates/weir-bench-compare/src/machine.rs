@@ -22,12 +22,17 @@ fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Writes dirty pages back and empties the page cache, so that the next process starts cold.
-pub fn drop_page_cache() -> Result<()> {
+/// Writes dirty pages back, so that the next process does not pay for those of the last one.
+pub fn write_back() -> Result<()> {
     let synced = std::process::Command::new("sync").status();
     if !synced.is_ok_and(|status| status.success()) {
         return Err("cannot run `sync`".to_owned());
     }
+    Ok(())
+}
+
+/// Empties the page cache of what is written back, so that the next process starts cold.
+pub fn drop_page_cache() -> Result<()> {
     control(Path::new("/proc/sys/vm/drop_caches"), "3")
 }
 

@@ -107,6 +107,7 @@ impl Run<'_> {
         workload: Workload,
         loaded: bool,
     ) -> Result<std::result::Result<(Answer, Option<u64>), String>> {
+        machine::write_back()?;
         if self.args.drop_caches {
             machine::drop_page_cache()?;
         }
