@@ -19,9 +19,9 @@ pub struct Step {
 }
 
 /// The engines of a turn, in their order: in `engines` turns after each other (twice as many, if
-/// their number is odd) everyone is first equally often, and runs behind everyone else equally
-/// often. What ran before matters: a reader behind one with a cache of the same size finds memory
-/// that the host has given out already, and was up to a quarter faster than behind another.
+/// their number is odd) everyone is first equally often, and within them runs behind everyone else
+/// equally often. What ran before matters: a reader behind one with a cache of the same size finds
+/// memory that the host has given out already, and was up to a quarter faster than behind another.
 ///
 /// Source: Williams, "Experimental designs balanced for the estimation of residual effects of
 /// treatments" (1949).

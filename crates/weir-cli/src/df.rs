@@ -65,7 +65,8 @@ fn cache_of(path: &Path) -> Cache {
 pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
     let db = open_read_only(&args.path)?;
     let levels = levels_of(&db.describe());
-    let (space, cache) = (db.slot_space(), cache_of(&args.path));
+    let space = db.slot_space().zip(db.kept_back_bytes());
+    let cache = cache_of(&args.path);
     db.close()?;
     if args.json {
         let levels: Vec<_> = levels
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
                 json!({"level": level, "tables": tables, "bytes": bytes})
             })
             .collect();
-        let slots = space.map(|space| slots_json(&space));
+        let slots = space.map(|(space, kept_back)| slots_json(&space, kept_back));
         let all = json!({
             "levels": levels, "slots": slots, "write_cache": cache.write_cache, "fua": cache.fua,
         });
@@ -82,7 +83,7 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
         return Ok(());
     }
     let of_slots = |bytes: u64| match &space {
-        Some(space) => Count(bytes.div_ceil(space.slot_bytes)).to_string(),
+        Some((space, _)) => Count(bytes.div_ceil(space.slot_bytes)).to_string(),
         None => "-".to_owned(),
     };
     let rows: Vec<Vec<String>> = levels
@@ -98,7 +99,7 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
         .collect();
     table(out, &["", "tables", "bytes", "slots' worth"], &rows)?;
     match space {
-        Some(space) => show_slots(&space, &levels, out)?,
+        Some((space, kept_back)) => show_slots(&space, kept_back, &levels, out)?,
         None => writeln!(out, "a store in a directory: the file system says what is free")?,
     }
     let known = |text: Option<String>| text.unwrap_or_else(|| "not known".to_owned());
@@ -107,10 +108,10 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn slots_json(space: &SlotSpace) -> serde_json::Value {
+fn slots_json(space: &SlotSpace, kept_back_bytes: u64) -> serde_json::Value {
     json!({
         "slot_bytes": space.slot_bytes, "slots": space.slots, "free": space.free,
-        "kept_back_bytes": space.kept_back_bytes,
+        "kept_back_bytes": kept_back_bytes,
         "reserved": space.reserved, "owned": space.owned, "leaving": space.leaving,
         "largest_free_run": space.largest_free_run, "tables": space.tables,
         "extents": space.extents, "log_segments": space.log_segments,
@@ -119,7 +120,12 @@ fn slots_json(space: &SlotSpace) -> serde_json::Value {
     })
 }
 
-fn show_slots(space: &SlotSpace, levels: &Levels, out: &mut dyn Write) -> Result<()> {
+fn show_slots(
+    space: &SlotSpace,
+    kept_back_bytes: u64,
+    levels: &Levels,
+    out: &mut dyn Write,
+) -> Result<()> {
     let bytes: u64 = levels.values().map(|(_, bytes)| bytes).sum();
     let row = |name: &str, slots: u64| {
         vec![name.to_owned(), Count(slots).to_string(), Bytes(slots * space.slot_bytes).to_string()]
@@ -137,7 +143,7 @@ fn show_slots(space: &SlotSpace, levels: &Levels, out: &mut dyn Write) -> Result
         out,
         "of what is free, {} are kept back for flushes and compactions: writes are refused when \
          less is free",
-        Bytes(space.kept_back_bytes)
+        Bytes(kept_back_bytes)
     )?;
     let share = |part: u64, whole: u64| 100.0 * part as f64 / (whole.max(1)) as f64;
     let owned = space.owned * space.slot_bytes;

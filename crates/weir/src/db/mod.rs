@@ -468,13 +468,20 @@ impl Db {
     }
 
     /// What the slots of a store in a file or on a device hold; `None` of one in a directory, and
-    /// of one that was closed. Looks at all tables: not for every second.
+    /// of one that was closed.
     #[must_use]
     pub fn slot_space(&self) -> Option<crate::SlotSpace> {
-        let engine = &self.handle.engine;
-        let space = engine.storage().ok()?.slot_space()?;
-        let kept_back_bytes = engine.kept_back_bytes(space.log_segment_bytes);
-        Some(crate::SlotSpace { kept_back_bytes, ..space })
+        self.handle.engine.storage().ok()?.slot_space()
+    }
+
+    /// Bytes of what is free of a store in a file or on a device that are kept back for flushes and
+    /// compactions, as of now: writes that need a new segment of the log are refused while less is
+    /// free. An estimate from above. `None` as for [`slot_space`](Self::slot_space). Looks at all
+    /// tables, some milliseconds where there are many.
+    #[must_use]
+    pub fn kept_back_bytes(&self) -> Option<u64> {
+        let space = self.slot_space()?;
+        Some(self.handle.engine.kept_back_bytes(space.log_segment_bytes))
     }
 
     /// Waits until no flush and no compaction is due or running.

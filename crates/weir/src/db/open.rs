@@ -140,6 +140,7 @@ impl Opening {
     fn run(self) -> Result<Db> {
         let trees = self.make_trees();
         let replayed = self.replay(&trees)?;
+        trees.values().for_each(|tree| tree.peek().active.update_charge());
         let trees = Arc::new(Mutex::new(trees));
         // Weak: tables of these trees hold what holds this.
         let gates_of = Arc::downgrade(&trees);

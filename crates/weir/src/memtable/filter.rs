@@ -29,15 +29,20 @@ use crate::base::prefetch::prefetch;
 /// the writer up for milliseconds.
 pub(super) const FILTER_ENTRIES: RangeInclusive<u64> = 1 << 10..=1 << 14;
 
+/// Most entries that are expected for each that is there: a filter is about as large as its
+/// memtable is then, or smaller, so that a few entries of a large write buffer do not cost
+/// megabytes.
+pub(super) const EXPECTED_PER_ENTRY_MAX: u64 = 64;
+
 /// Bits set for a key.
 const BITS: u32 = 4;
 
 /// Entries expected for a word: 16 bits for each, with which one in 50 to 100 other keys passes.
 const ENTRIES_PER_WORD: u64 = 4;
 
-/// Fewest and most words, 8 KiB and 64 MiB.
+/// Fewest and most words, 8 KiB and 2 MiB: those are zeroed under the writer's lock.
 const WORDS_MIN: u64 = 1 << 10;
-const WORDS_MAX: u64 = 1 << 23;
+const WORDS_MAX: u64 = 1 << 18;
 
 /// Any number: who knows it can make a filter useless, but not wrong.
 const SEED: u64 = 0x6d65_6d74_6162_6c65;
@@ -126,6 +131,6 @@ mod tests {
             assert!(part <= passing_max, "{part} of other keys pass beside {entries} entries");
         }
         let sizes = [0, u64::MAX].map(|entries| MemtableFilter::new(entries).bytes());
-        assert_eq!(sizes, [8 << 10, 64 << 20]);
+        assert_eq!(sizes, [8 << 10, 2 << 20]);
     }
 }

@@ -39,7 +39,7 @@ use crate::base::key::{self, Kind, Seq};
 use crate::base::prefetch::prefetch;
 use crate::memtable::arena::Arena;
 use crate::memtable::entry::{ENTRY_ALIGN, Entry, EntryRef, Target, is_before, new_entry, read};
-use crate::memtable::filter::{FILTER_ENTRIES, MemtableFilter, hash_of};
+use crate::memtable::filter::{EXPECTED_PER_ENTRY_MAX, FILTER_ENTRIES, MemtableFilter, hash_of};
 use crate::memtable::index::{Index, Page, PageRef, Place};
 use crate::memtable::pool::ChunkPool;
 
@@ -167,8 +167,13 @@ impl List {
         if !self.is_sought.load(Ordering::Relaxed) || self.filter.get().is_some() {
             return;
         }
-        let entry_bytes = (self.used_bytes() / self.count()).max(1);
-        let filter = MemtableFilter::new((self.bytes_hint / entry_bytes).max(self.count()));
+        let count = self.count();
+        let expected = self.bytes_hint / (self.used_bytes() / count).max(1);
+        let most = count * EXPECTED_PER_ENTRY_MAX;
+        if expected > most && count < *FILTER_ENTRIES.end() {
+            return;
+        }
+        let filter = MemtableFilter::new(expected.clamp(count, most));
         let mut at = self.first();
         while !at.is_null() {
             // SAFETY: a link leads to a complete entry of this list.

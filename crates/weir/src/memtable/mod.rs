@@ -5,7 +5,8 @@
 //!
 //! Threads: any number may insert and any number may read at the same time. Inserts copy their
 //! bytes in parallel and are linked one at a time, under a lock that is held for a fraction of a
-//! microsecond and never across a switch point of the simulation. Readers take no lock. A reader
+//! microsecond (once, while the filter is made, for about a millisecond) and never across a switch
+//! point of the simulation. Readers take no lock. A reader
 //! sees every entry whose insert happened before its search, and may or may not see one that is
 //! being inserted; the visible sequence number hides those (H46).
 //!

@@ -167,6 +167,8 @@ fn a_filter_hides_nothing() {
     let memtable = Memtable::new(1 << 20);
     let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     let done = AtomicU64::new(0);
+    // The readers may begin late.
+    assert!(memtable.get(&key(0), SEQ_MAX).is_none());
     std::thread::scope(|scope| {
         for reader in 0..2 {
             let (memtable, done) = (&memtable, &done);

@@ -63,7 +63,8 @@ impl TreeCursor {
     /// A cursor over this state. Not positioned. Without a super-version its status is the reason.
     pub(crate) fn new(shared: &Arc<Shared>, scanned: Scanned) -> Self {
         let Scanned { tree, pinned, seq, lower, upper } = scanned;
-        let merged = pinned.map(|of| Box::new(Merged::new(&tree, of, seq, (lower, upper))));
+        let reader = (seq, (lower, upper));
+        let merged = pinned.map(|of| Box::new(Merged::new(&tree, of, reader, false)));
         Self::over(shared, tree, merged)
     }
 

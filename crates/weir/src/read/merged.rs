@@ -91,6 +91,10 @@ impl OneTable {
     /// For a reader within `bounds`. Requires: it is at rest.
     fn set_bounds(&mut self, bounds: BoundsRef<'_>) {
         self.is_outside = !is_within(self.cursor.meta(), bounds);
+        if self.is_outside {
+            // A reader who stays would hold the index of a table that it does not read.
+            self.cursor.forget_index();
+        }
     }
 }
 
@@ -246,7 +250,9 @@ struct Over {
 }
 
 impl Over {
-    fn of(current: &SuperVersion, bounds: BoundsRef<'_>) -> Self {
+    /// With `keeps_all`, runs that the bounds exclude are kept, if the merge may wait for a reader
+    /// of others.
+    fn of(current: &SuperVersion, bounds: BoundsRef<'_>, keeps_all: bool) -> Self {
         let options = CursorOptions {
             purpose: Purpose::Foreground,
             fill_cache: true,
@@ -261,13 +267,16 @@ impl Over {
             }
         }
         let memtables = sources.len();
-        let may_wait = memtables + runs <= WAITING_SOURCES_MAX;
+        let keeps_all = keeps_all
+            && memtables + runs <= WAITING_SOURCES_MAX
+            && !current.version.has_lists()
+            && buffered::reads_as_is_best();
         // The active one's, if it is there, is the first.
         let lacks_active = memtables <= current.immutables.len();
         let mut limits = None;
         for (run, passed_over) in current.version.runs_for_scans() {
             let source = source_of(run, (options, scan), bounds);
-            if !may_wait && matches!(&source, Source::Table(c) if c.is_outside) {
+            if !keeps_all && matches!(&source, Source::Table(c) if c.is_outside) {
                 continue;
             }
             match passed_over.map(|all| buffered::shown(run, all)) {
@@ -344,16 +353,17 @@ pub(super) struct Newest {
 }
 
 impl Merged {
-    /// The merge over `of`, a state of `tree`, for a reader at `seq`. Not positioned.
+    /// The merge over `of`, a state of `tree`, for a reader at `seq`. Not positioned. Of runs that
+    /// the bounds exclude it has a source only with `keeps_all`: for the next reader.
     pub(super) fn new(
         tree: &Tree,
         of: Arc<SuperVersion>,
-        seq: Seq,
-        (lower, upper): Bounds,
+        (seq, (lower, upper)): (Seq, Bounds),
+        keeps_all: bool,
     ) -> Self {
         // Before any of its tables is opened.
         let times_cleared = tree.idle.times_cleared();
-        let Over { sources, is_whole, lacks_active } = Over::of(&of, (&lower, &upper));
+        let Over { sources, is_whole, lacks_active } = Over::of(&of, (&lower, &upper), keeps_all);
         let view = Visible::new(MergingCursor::new(sources), seq, lower, upper);
         Self { view, of, is_whole, lacks_active, times_cleared }
     }
@@ -362,7 +372,7 @@ impl Merged {
     pub(super) fn move_to(&mut self, tree: &Tree, newer: Arc<SuperVersion>) {
         self.times_cleared = tree.idle.times_cleared();
         let key = self.view.valid().then(|| self.view.key().to_vec());
-        let over = Over::of(&newer, self.view.bounds());
+        let over = Over::of(&newer, self.view.bounds(), self.is_whole);
         self.view.set_inner(MergingCursor::new(over.sources));
         (self.is_whole, self.lacks_active) = (over.is_whole, over.lacks_active);
         self.of = newer;
@@ -384,7 +394,7 @@ impl Merged {
                 merged
             }
             Waited::Discarded | Waited::Nothing => {
-                Box::new(Self::new(tree, tree.pin(), seq, bounds))
+                Box::new(Self::new(tree, tree.pin(), (seq, bounds), true))
             }
         };
         Newest { merged, has_discarded }

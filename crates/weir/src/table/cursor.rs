@@ -130,6 +130,11 @@ impl TableCursor {
         }
     }
 
+    /// Lets go of the table's index and filter. Requires: it is at rest.
+    pub(crate) fn forget_index(&mut self) {
+        self.opened = None;
+    }
+
     /// Whether it holds no block of its table.
     #[cfg(test)]
     pub(crate) fn holds_no_block(&self) -> bool {

@@ -130,7 +130,7 @@ fn a_merge_of_many_runs_does_not_wait() {
     assert_eq!(keys_of(&db, ..), keys(0, all));
     assert!(!waits(&db));
     let bounds = (Bound::Included(key(20)), Bound::Excluded(key(22)));
-    let over = Over::of(&db.default_keyspace().tree.pin(), (&bounds.0, &bounds.1));
+    let over = Over::of(&db.default_keyspace().tree.pin(), (&bounds.0, &bounds.1), true);
     assert_eq!((over.sources.len(), over.is_whole), (2, false));
 }
 

@@ -75,9 +75,6 @@ pub struct SlotSpace {
     pub slots: u64,
     /// Slots that hold nothing that is needed.
     pub free: u64,
-    /// Bytes of them that are kept back for flushes and compactions: writes that need a new segment
-    /// of the log are refused while less is free. An estimate from above, as of now.
-    pub kept_back_bytes: u64,
     /// Slots of tables that are being written.
     pub reserved: u64,
     /// Slots of tables.
@@ -155,8 +152,6 @@ impl Slots {
             slot_bytes: self.space.slot_bytes(),
             slots: counts.all,
             free: counts.free,
-            // The engine's.
-            kept_back_bytes: 0,
             reserved: counts.reserved,
             owned: counts.owned,
             leaving: counts.leaving,
