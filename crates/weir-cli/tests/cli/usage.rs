@@ -160,6 +160,7 @@ fn what_is_not_there_is_an_error() {
 
 /// Goal: what `format` refuses can be answered with the options that it has.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a file that is not the engine's")]
 fn format_speaks_of_its_options() {
     let dir = temporary();
     weir(dir.path(), &["format", "store"]).fails(1, &["--size"]);

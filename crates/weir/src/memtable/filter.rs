@@ -83,7 +83,7 @@ impl MemtableFilter {
     #[inline]
     fn word(&self, hash: u64) -> &AtomicU64 {
         // The upper bits; those of the key in its word are the lower ones.
-        let at = (hash >> 32) * self.words.len() as u64 >> 32;
+        let at = ((hash >> 32) * self.words.len() as u64) >> 32;
         &self.words[at as usize]
     }
 

@@ -88,7 +88,7 @@ fn create_file(path: &Path, options: &FormatOptions) -> Result<()> {
 /// Makes the file `name` of `dir` an empty store of `bytes` bytes. For simulations.
 ///
 /// # Errors
-/// As [`format`].
+/// As [`format()`].
 #[cfg(feature = "sim")]
 pub fn format_in(
     dir: &Arc<dyn Dir>,
