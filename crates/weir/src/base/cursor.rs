@@ -93,6 +93,35 @@ pub(crate) trait Cursor {
     fn status(&self) -> Result<()>;
 }
 
+/// The part of a `Cursor` that shows the current entry, of one that shows that of its field
+/// `$inner` unchanged.
+macro_rules! shows_entry_of {
+    ($inner:ident) => {
+        #[inline]
+        fn valid(&self) -> bool {
+            self.$inner.valid()
+        }
+        #[inline]
+        fn key(&self) -> &[u8] {
+            self.$inner.key()
+        }
+        #[inline]
+        fn seq(&self) -> $crate::base::key::Seq {
+            self.$inner.seq()
+        }
+        #[inline]
+        fn kind(&self) -> $crate::base::key::Kind {
+            self.$inner.kind()
+        }
+        #[inline]
+        fn value(&self) -> &[u8] {
+            self.$inner.value()
+        }
+    };
+}
+
+pub(crate) use shows_entry_of;
+
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
     fn valid(&self) -> bool {
         (**self).valid()

@@ -16,7 +16,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::cursor::{Approach, Cursor};
+use crate::base::cursor::{Approach, Cursor, shows_entry_of};
 use crate::base::error::Result;
 use crate::base::key::{Kind, Seq};
 use crate::base::table_meta::TableMeta;
@@ -99,26 +99,8 @@ impl OneTable {
 }
 
 impl Cursor for OneTable {
-    #[inline]
-    fn valid(&self) -> bool {
-        self.cursor.valid()
-    }
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.cursor.key()
-    }
-    #[inline]
-    fn seq(&self) -> Seq {
-        self.cursor.seq()
-    }
-    #[inline]
-    fn kind(&self) -> Kind {
-        self.cursor.kind()
-    }
-    #[inline]
-    fn value(&self) -> &[u8] {
-        self.cursor.value()
-    }
+    shows_entry_of!(cursor);
+
     fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
         if !self.is_outside {
             self.cursor.approach(key, seq, step);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::base::buf::Buf;
 use crate::base::checksum::hash_entry;
-use crate::base::cursor::{Approach, Cursor};
+use crate::base::cursor::{Approach, Cursor, shows_entry_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::heat::{Heat, Warmth};
 use crate::base::ids::TableUid;
@@ -221,30 +221,7 @@ impl Input {
 }
 
 impl Cursor for Input {
-    #[inline]
-    fn valid(&self) -> bool {
-        self.cursor.valid()
-    }
-
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.cursor.key()
-    }
-
-    #[inline]
-    fn seq(&self) -> Seq {
-        self.cursor.seq()
-    }
-
-    #[inline]
-    fn kind(&self) -> Kind {
-        self.cursor.kind()
-    }
-
-    #[inline]
-    fn value(&self) -> &[u8] {
-        self.cursor.value()
-    }
+    shows_entry_of!(cursor);
 
     #[inline]
     fn warmth(&self) -> Warmth {
