@@ -1,6 +1,8 @@
 //! Version logs: writes a whole root as the base of one (the snapshot at the start of a MANIFEST),
 //! and reads one back.
 //!
+//! Edits behind the base are read in sums where they are plain (`bulk`).
+//!
 //! A version log is one segment, which starts a chain of its own. It grows where storage lets it;
 //! otherwise a new one begins when it is full. The base is a sequence of
 //! ordinary edits to an empty root; the root record names the last of them, so that a log which
@@ -11,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::bulk::Sum;
 use super::check;
 use super::edit::{Claim, Flushed, KeyspaceEdit, ListChange, Rotation, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
@@ -262,17 +265,28 @@ pub(super) struct Prefix {
 }
 
 impl Prefix {
-    /// Applies the edit of `group`; without its changes of lists if they are all that is wrong, or
-    /// lists were wrong before.
+    /// Applies an edit; without its changes of lists if they are all that is wrong, or lists were
+    /// wrong before.
     fn take(&mut self, group: &GroupView<'_>, file: &str, open: &Open<'_>) -> Result<()> {
         let offset = group.position.offset;
-        let at = |error| unfit(file, offset, error);
         if self.list_fault.is_some() {
             let mut edit = VersionEdit::decode_but_lists(group.payload, file, offset)?;
             self.unlisted.extend(strip(&mut edit));
-            return self.apply(&edit, open).map_err(at);
+            return self.apply(&edit, open).map_err(|error| unfit(file, offset, error));
         }
         let edit = VersionEdit::decode(group.payload, file, offset);
+        self.take_decoded(edit, group, file, open)
+    }
+
+    /// The same for the edit of `group` that was read already, while lists are sound.
+    fn take_decoded(
+        &mut self,
+        edit: Result<VersionEdit>,
+        group: &GroupView<'_>,
+        file: &str,
+        open: &Open<'_>,
+    ) -> Result<()> {
+        let at = |error| unfit(file, group.position.offset, error);
         match edit.and_then(|edit| self.apply(&edit, open).map_err(at)) {
             Err(error) if error.kind() == ErrorKind::Corruption => {
                 let mut bare = self.clone();
@@ -321,6 +335,56 @@ fn strip(edit: &mut VersionEdit) -> Vec<TableUid> {
     lists.filter_map(uid).collect()
 }
 
+/// Reads a log: plain edits in sums, if it may, all others one by one.
+struct Reader<'a> {
+    prefix: Prefix,
+    /// The edits that are not in `prefix` yet.
+    sum: Sum,
+    sums: bool,
+    /// A sum did not fit: some edit of it is to blame.
+    is_unfit: bool,
+    file: String,
+    open: &'a Open<'a>,
+}
+
+impl Reader<'_> {
+    fn take(&mut self, group: &GroupView<'_>) -> Result<()> {
+        let Prefix { root, places, whole_base, list_fault, .. } = &self.prefix;
+        if !self.sums || !whole_base || list_fault.is_some() {
+            return self.prefix.take(group, &self.file, self.open);
+        }
+        let edit = VersionEdit::decode(group.payload, &self.file, group.position.offset);
+        let edit = match edit.map(|edit| self.sum.add(edit, root, places)) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(edit)) => Ok(edit),
+            Err(error) => Err(error),
+        };
+        self.apply_sum()?;
+        self.prefix.take_decoded(edit, group, &self.file, self.open)
+    }
+
+    /// Brings the prefix up to the last edit that was taken.
+    fn apply_sum(&mut self) -> Result<()> {
+        // Also one that took nothing in: what it knows of the root is about to change.
+        let sum = std::mem::take(&mut self.sum);
+        if sum.is_empty() {
+            return Ok(());
+        }
+        let edit = sum.into_edit();
+        let Prefix { root, places, .. } = &mut self.prefix;
+        let open = |meta: &Arc<TableMeta>| (self.open)(meta, root.hash_seed);
+        let applied = root.apply(&edit, places, &open).and_then(|(next, changes)| {
+            check::check_sum(&next, &edit, &changes)?;
+            Ok((next, changes))
+        });
+        self.is_unfit = applied.is_err();
+        let (next, changes) = applied.map_err(|error| unfit(&self.file, 0, error))?;
+        changes.install(places);
+        self.prefix.root = next;
+        Ok(())
+    }
+}
+
 /// Reads the sound prefix of a log.
 ///
 /// # Errors
@@ -330,10 +394,24 @@ pub(super) fn read_prefix(
     source: Source,
     open: &Open<'_>,
 ) -> Result<Prefix> {
+    match read_with(storage, source, open, true)? {
+        Some(prefix) => Ok(prefix),
+        // One by one, to find the edit.
+        None => Ok(read_with(storage, source, open, false)?.expect("without sums none is unfit")),
+    }
+}
+
+/// Reads the sound prefix of a log; `None` if a sum of edits does not fit.
+pub(super) fn read_with(
+    storage: &dyn Storage,
+    source: Source,
+    open: &Open<'_>,
+    sums: bool,
+) -> Result<Option<Prefix>> {
     let Source { number, lineage, opening, base_lsn, nonce } = source;
     let start = LogPosition { segment: number, opening, ..LogPosition::ORIGIN };
     let file = storage.name_of(Object::Log(LogKind::Versions, number));
-    let mut prefix = Prefix {
+    let prefix = Prefix {
         root: Root::empty(lineage, 0),
         places: Places::default(),
         started: false,
@@ -343,10 +421,13 @@ pub(super) fn read_prefix(
         list_fault: None,
         unlisted: BTreeSet::new(),
     };
+    let mut reader =
+        Reader { prefix, sum: Sum::default(), sums, is_unfit: false, file: file.clone(), open };
     let durable_lsn = base_lsn.unwrap_or(Lsn::FIRST);
     let log = LogSource { kind: LogKind::Versions, start, durable_lsn, lineage, nonce };
     let end = replay(storage, log, &mut |group| {
-        prefix.take(&group, &file, open)?;
+        reader.take(&group)?;
+        let prefix = &mut reader.prefix;
         prefix.edits += u64::from(prefix.whole_base);
         prefix.whole_base |= match base_lsn {
             Some(lsn) => group.lsn >= lsn,
@@ -354,7 +435,12 @@ pub(super) fn read_prefix(
         };
         Ok(())
     });
-    let end = end.and_then(|_| {
+    let summed = if reader.is_unfit { Ok(()) } else { reader.apply_sum() };
+    if reader.is_unfit {
+        return Ok(None);
+    }
+    let mut prefix = reader.prefix;
+    let end = end.and(summed).and_then(|_| {
         let Err(error) = check::check_root(&prefix.root) else { return Ok(()) };
         let error = unfit(&file, 0, error);
         prefix.drop_lists(error.clone());
@@ -366,7 +452,7 @@ pub(super) fn read_prefix(
     });
     match end {
         Err(error) if error.kind() != ErrorKind::Corruption => Err(error),
-        end => Ok(Prefix { damage: end.err(), ..prefix }),
+        end => Ok(Some(Prefix { damage: end.err(), ..prefix })),
     }
 }
 

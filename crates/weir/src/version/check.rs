@@ -108,6 +108,19 @@ pub(super) fn check(
     Ok(())
 }
 
+/// Checks what the sum of plain edits (`bulk`) has not been checked for: the rest of rule 1, rules 2
+/// and 6.
+///
+/// # Errors
+/// As [`check`].
+pub(super) fn check_sum(new: &Root, sum: &VersionEdit, changes: &Changes) -> Result<()> {
+    check_tables(new, changes)?;
+    let flushes = sum.keyspaces.values().filter_map(|keyspace| keyspace.flushed);
+    check_numbers(new, flushes.map(|flushed| flushed.log_start))?;
+    let mut changed = sum.keyspaces.keys().filter_map(|id| new.keyspaces.get(*id));
+    changed.try_for_each(|keyspace| check_level_0(keyspace))
+}
+
 /// Checks the rules for a root without an edit: one that was read from a base.
 ///
 /// # Errors
@@ -152,20 +165,32 @@ pub(super) fn check_base(root: &Root) -> Result<()> {
 }
 
 fn check_table(new: &Root, keyspace: KeyspaceId, meta: &TableMeta) -> Result<()> {
-    let fault = if meta.keyspace != keyspace {
-        "the entries of another keyspace"
-    } else if meta.uid == TableUid::NONE || meta.uid >= new.next_uid {
-        "a uid that was never assigned"
+    let fault = fault_of(meta, keyspace);
+    let fault = fault.or((meta.uid >= new.next_uid).then_some(UNASSIGNED));
+    match fault.or((meta.seq_max > new.last_seq).then_some(IMPOSSIBLE_SEQS)) {
+        Some(fault) => Err(refused(format_args!("table {} has {fault}", meta.uid))),
+        None => Ok(()),
+    }
+}
+
+const UNASSIGNED: &str = "a uid that was never assigned";
+const IMPOSSIBLE_SEQS: &str = "impossible sequence numbers";
+
+/// What rule 1 finds wrong with a table in any root.
+pub(super) fn fault_of(meta: &TableMeta, keyspace: KeyspaceId) -> Option<&'static str> {
+    if meta.keyspace != keyspace {
+        Some("the entries of another keyspace")
+    } else if meta.uid == TableUid::NONE {
+        Some(UNASSIGNED)
     } else if meta.entries == 0 || meta.deletes > meta.entries {
-        "counts that contradict each other"
+        Some("counts that contradict each other")
     } else if compare(&meta.smallest, &meta.largest).is_gt() {
-        "its smallest key above its largest"
-    } else if meta.seq_min > meta.seq_max || meta.seq_max > SEQ_MAX || meta.seq_max > new.last_seq {
-        "impossible sequence numbers"
+        Some("its smallest key above its largest")
+    } else if meta.seq_min > meta.seq_max || meta.seq_max > SEQ_MAX {
+        Some(IMPOSSIBLE_SEQS)
     } else {
-        return Ok(());
-    };
-    Err(refused(format_args!("table {} has {fault}", meta.uid)))
+        None
+    }
 }
 
 /// Rule 2. A sentinel has what older runs had, and nothing that is newer than a newer run's.

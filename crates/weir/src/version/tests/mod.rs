@@ -2,6 +2,7 @@
 //! root that two equal roots share.
 
 mod buffer;
+mod bulk;
 mod check;
 mod claims;
 mod codec;
