@@ -1,16 +1,19 @@
 //! Case 2 of a repair, the tables: what can still be had of one that is damaged or missing takes
 //! its place.
 //!
-//! Two sources: the blocks that are sound; and, for what is in none, outputs of unfinished jobs
-//! that hold entries of it. Such an entry is only taken if no table that is there holds its key
+//! Three sources: the blocks that are sound; for what is in none, outputs of unfinished jobs that
+//! hold entries of it; and for a table of a sentinel what masks hide in older tables, of which it was
+//! made, until these are rewritten. An entry of an output is only taken if no table holds its key
 //! with the same or a newer sequence number, so it is the newest that is left, wherever it is put:
-//! the table that it was in is among those whose place it takes.
+//! the table that it was in is among those whose place it takes. What a mask hides of a key is older
+//! than all that is shown above the sentinel, and nothing below shows it; of that the newest is taken,
+//! if the sentinel can have had it by its sequence number.
 //!
 //! A delete may be lost, and then what it hid comes to light: the report says between which keys.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +21,7 @@ use super::{BadTable, LostTable, Output, Repair, damage, sound_table};
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
 use crate::base::ids::TableUid;
-use crate::base::key::{SEQ_MAX, Seq, compare};
+use crate::base::key::{Kind, SEQ_MAX, Seq, compare};
 use crate::base::table_meta::{Mask, TableMeta};
 use crate::cache::Purpose;
 use crate::memtable::Memtable;
@@ -27,7 +30,7 @@ use crate::table::{CursorOptions, KeyRanges, ReadAhead, Table};
 use crate::version::edit::{AddedTable, VersionEdit};
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::root::Root;
-use crate::version::shape::RunId;
+use crate::version::shape::{RunId, RunKind};
 
 const CURSOR_OPTIONS: CursorOptions =
     CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead: ReadAhead::Scan };
@@ -107,6 +110,9 @@ impl Repair {
                 take_from(orphan, &bad.meta, range, keyspace, &memtable)?;
             }
         }
+        if !lost.is_empty() {
+            take_masked(keyspace, bad, &lost, &memtable)?;
+        }
         let entries = memtable.entries();
         if entries == 0 {
             return Ok(Remains { tables: Vec::new(), entries, lost });
@@ -115,13 +121,70 @@ impl Repair {
         let output = Output {
             keyspace: bad.keyspace,
             options: &keyspace.options,
-            run: RunId { level: bad.level, part: bad.part, epoch: bad.epoch },
+            run: run_of(bad),
             hash_seed: root.hash_seed,
             new_uid: Arc::new(move || Ok(TableUid::new(uids.fetch_add(1, Ordering::Relaxed)))),
         };
         let tables = self.write(output, entries, Box::new(memtable.cursor()))?;
         Ok(Remains { tables, entries, lost })
     }
+}
+
+fn run_of(bad: &BadTable) -> RunId {
+    RunId { level: bad.level, part: bad.part, epoch: bad.epoch }
+}
+
+/// The tables with masks below a table of a sentinel; none below another one, which may have taken
+/// in deletes of what is hidden.
+fn masked_below<'a>(
+    keyspace: &'a KeyspaceVersion,
+    bad: &BadTable,
+) -> impl Iterator<Item = (&'a Arc<TableMeta>, &'a Arc<Table>)> {
+    let id = run_of(bad);
+    let run = keyspace.version.run(id);
+    let is_sentinel = run.is_some_and(|run| run.kind == RunKind::Sentinel);
+    let runs = keyspace.version.runs_by_id().filter(move |(older, _)| is_sentinel && *older > id);
+    let tables = runs.flat_map(|(_, run)| run.tables.iter());
+    tables.filter(|(view, _)| !view.masks.is_empty())
+}
+
+/// Takes over what masks hide of the keys that a table of a sentinel has lost.
+fn take_masked(
+    keyspace: &KeyspaceVersion,
+    bad: &BadTable,
+    lost: &KeyRanges,
+    memtable: &Memtable,
+) -> Result<()> {
+    let is_lost = |key: &[u8]| {
+        let mut ranges = lost.iter();
+        ranges.any(|(first, last)| compare(first, key).is_le() && compare(key, last).is_le())
+    };
+    let mut newest: BTreeMap<Vec<u8>, (Seq, Kind, Vec<u8>)> = BTreeMap::new();
+    for (view, table) in masked_below(keyspace, bad) {
+        let read = table.read_remains(&mut |key, seq, kind, value| {
+            // What the sentinel itself no longer showed is of no use.
+            let known = newest.get(key).is_some_and(|(newer, ..)| *newer >= seq);
+            if !known && is_lost(key) && is_masked(view, key) && !is_masked(&bad.meta, key) {
+                newest.insert(key.to_vec(), (seq, kind, value.to_vec()));
+            }
+        });
+        if let Err(error) = read {
+            damage(error)?;
+        }
+    }
+    for (key, (seq, kind, value)) in newest {
+        // Deletes ended in the sentinel. One that is newer than all of it says that it had nothing.
+        let was_there = (bad.meta.seq_min..=bad.meta.seq_max).contains(&seq) && kind == Kind::Put;
+        let known = memtable.get(&key, SEQ_MAX).is_some_and(|found| found.seq >= seq);
+        if was_there && !known {
+            memtable.insert(&key, seq, kind, &value);
+        }
+    }
+    Ok(())
+}
+
+fn is_masked(view: &TableMeta, key: &[u8]) -> bool {
+    view.masks.iter().any(|mask| mask.interval.contains(key))
 }
 
 /// The entries of all blocks of a table that are sound and under none of the masks, and between
@@ -170,8 +233,7 @@ fn take_from(
     while cursor.valid() && compare(cursor.key(), last).is_le() {
         let (key, seq) = (cursor.key(), cursor.seq());
         let known = memtable.get(key, SEQ_MAX).is_some_and(|found| found.seq >= seq);
-        let is_masked = lost.masks.iter().any(|mask| mask.interval.contains(key));
-        let was_there = (lost.seq_min..=lost.seq_max).contains(&seq) && !is_masked;
+        let was_there = (lost.seq_min..=lost.seq_max).contains(&seq) && !is_masked(lost, key);
         if was_there && !known && !is_shown(keyspace, key, seq)? {
             memtable.insert(key, seq, cursor.kind(), cursor.value());
         }
@@ -182,8 +244,8 @@ fn take_from(
 
 /// Whether a table that can be read holds `key` with this sequence number or a newer one.
 fn is_shown(keyspace: &KeyspaceVersion, key: &[u8], seq: Seq) -> Result<bool> {
-    for table in keyspace.version.tables() {
-        let meta = table.meta();
+    let tables = keyspace.version.runs_newest_first().flat_map(|run| run.tables.iter());
+    for (meta, table) in tables {
         let outside = compare(key, &meta.smallest).is_lt() || compare(key, &meta.largest).is_gt();
         if outside || meta.seq_max < seq {
             continue;
@@ -192,7 +254,10 @@ fn is_shown(keyspace: &KeyspaceVersion, key: &[u8], seq: Seq) -> Result<bool> {
         cursor.seek(key, SEQ_MAX);
         match cursor.status() {
             Ok(()) if cursor.valid() && cursor.key() == key && cursor.seq() >= seq => {
-                return Ok(true);
+                // Of what is hidden only something newer tells that this one was replaced.
+                if cursor.seq() > seq || !is_masked(meta, key) {
+                    return Ok(true);
+                }
             }
             Ok(()) => {}
             Err(error) => drop(damage(error)?),
