@@ -9,6 +9,7 @@
 //! Uses the engine's public interface and `weir::sim`, nothing else.
 
 pub mod amplification;
+pub mod blocks;
 pub mod catalog;
 pub mod choice;
 pub mod clients;

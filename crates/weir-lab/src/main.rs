@@ -51,6 +51,9 @@ enum Command {
     /// Measure the simulated disks, beside what their sources say
     #[command(after_help = EXIT_CODES)]
     Disk(command::disk::DiskArgs),
+    /// Trace what a store asks of a real block device, on slots and in files; needs root
+    #[command(after_help = EXIT_CODES)]
+    Requests(command::requests::RequestsArgs),
     /// Record what block caches are asked for, and race caches on it
     #[command(after_help = EXIT_CODES)]
     CacheRace(command::cache_race::CacheRaceArgs),
@@ -83,6 +86,7 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
         Command::Errors(args) => command::errors::run(args, out),
         Command::Amplification(args) => command::amplification::run(args, out),
         Command::Disk(args) => command::disk::run(args, out),
+        Command::Requests(args) => command::requests::run(args, out),
         Command::CacheRace(args) => command::cache_race::run(args, out),
     }
 }

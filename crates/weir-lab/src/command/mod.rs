@@ -9,6 +9,7 @@ mod folder;
 pub(crate) mod list;
 mod progress;
 pub(crate) mod report;
+pub(crate) mod requests;
 pub(crate) mod run;
 pub(crate) mod show;
 pub(crate) mod table;
