@@ -1,9 +1,9 @@
-//! How long a synced insert takes on a real device: a store on slots, in files, and a bare probe that
-//! writes as many bytes and flushes (LDS Fig. 5b and 13).
+//! How long a synced insert takes on a real device: a store on slots, in files, and a bare probe
+//! that writes as many bytes and flushes (LDS Fig. 5b and 13).
 //!
 //! Images are written in full first: an extent that the file below was only promised is first made
-//! one of its own, with its journal. Everything takes turns, round by round, on a loop device of its
-//! own that passes the page cache of the file below.
+//! one of its own, with its journal. Everything takes turns, round by round, on a loop device of
+//! its own that passes the page cache of the file below.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -1,8 +1,8 @@
 //! What reaches a block device: the requests of one store on slots, and of the same store in files
 //! on three file systems, as the kernel's own trace has them (LDS §2.2, Fig. 4 and 5a).
 //!
-//! On real loop devices and in real time, as root: unlike everything else in the laboratory. What is
-//! counted does not depend on speed; where a file system puts its own writes does a little.
+//! On real loop devices and in real time, as root: unlike everything else in the laboratory. What
+//! is counted does not depend on speed; where a file system puts its own writes does a little.
 //!
 //! LDS's authors loaded LevelDB in key order with its log off, and called every request that holds
 //! neither table nor MANIFEST an index request of the file system. Here a request is the file

@@ -1,7 +1,7 @@
 //! The kernel's trace of a block device's requests (tracefs, `block:block_rq_issue`).
 //!
-//! An instance of its own, so that nobody else's trace is disturbed. Nothing is left behind: neither
-//! the instance nor a mount of tracefs that was made for it.
+//! An instance of its own, so that nobody else's trace is disturbed. Nothing is left behind:
+//! neither the instance nor a mount of tracefs that was made for it.
 
 use std::path::{Path, PathBuf};
 
@@ -129,8 +129,8 @@ impl Drop for Trace {
     }
 }
 
-/// One line of a trace, such as `weir-7 [001] ..... 12.345678: block_rq_issue: 7,0 WS 4096 () 2048 +
-/// 8 none,0,0 [weir]`.
+/// One line of a trace, such as `weir-7 [001] ..... 12.345678: block_rq_issue: 7,0 WS 4096 () 2048
+/// + 8 none,0,0 [weir]`.
 fn parse(line: &str) -> Option<Request> {
     let (head, tail) = line.split_once(": block_rq_issue: ")?;
     let seconds = head.split_whitespace().next_back()?.parse().ok()?;

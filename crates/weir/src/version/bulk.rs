@@ -1,13 +1,13 @@
 //! Recovery of many edits at once: sums up plain edits of a version log, so that only what is left
 //! of them at the end is put into the tree.
 //!
-//! A table that one merge wrote and a later one took away is never opened and copies no chunk of its
-//! run. So a log of compactions costs little more than its decoding (LDS §4.4: recovery by the size
-//! of the version data).
+//! A table that one merge wrote and a later one took away is never opened and copies no chunk of
+//! its run. So a log of compactions costs little more than its decoding (LDS §4.4: recovery by the
+//! size of the version data).
 //!
-//! A plain edit is a flush into a new run of level 0, or a merge that takes tables and gives others,
-//! in a keyspace without buffer lists and sentinels. All others go through `root` and `check` one
-//! by one, and so does what looks wrong, which gives the error and its place.
+//! A plain edit is a flush into a new run of level 0, or a merge that takes tables and gives
+//! others, in a keyspace without buffer lists and sentinels. All others go through `root` and
+//! `check` one by one, and so does what looks wrong, which gives the error and its place.
 //!
 //! Invariants: (1) the sum of edits, applied, is the root after all of them; (2) an edit that is
 //! taken in keeps the rules of `check`, with two exceptions: that tables of a run do not overlap,
@@ -222,9 +222,9 @@ impl Sum {
         self.edits == 0
     }
 
-    /// Takes in the next edit of a log that had led to `root` before the sum began; gives it back if
-    /// it is not plain. The caller applies the sum and then the edit, and begins another sum: what
-    /// this one knows of keyspaces is of the root before.
+    /// Takes in the next edit of a log that had led to `root` before the sum began; gives it back
+    /// if it is not plain. The caller applies the sum and then the edit, and begins another sum:
+    /// what this one knows of keyspaces is of the root before.
     pub(super) fn add(
         &mut self,
         edit: VersionEdit,

@@ -108,8 +108,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Checks what the sum of plain edits (`bulk`) has not been checked for: the rest of rule 1, rules 2
-/// and 6.
+/// Checks what the sum of plain edits (`bulk`) has not been checked for: the rest of rule 1, rules
+/// 2 and 6.
 ///
 /// # Errors
 /// As [`check`].

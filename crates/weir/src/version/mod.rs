@@ -5,9 +5,10 @@
 //! freeing obsolete tables (`state`).
 //!
 //! An edit (`edit`) gets what it does to buffer lists (`buffer_effects`), is applied to a root
-//! (`root`), checked (`check`), made durable (`set`, `base_log`; read back in sums: `bulk`) and published; policies see shapes
-//! (`shape`), readers see runs (`run`, `run_cursor`, `buffer_list`). A merge learns what it will do
-//! to lists when it begins (`foreseen`), and what was read through them (`list_heat`).
+//! (`root`), checked (`check`), made durable (`set`, `base_log`; read back in sums: `bulk`) and
+//! published; policies see shapes (`shape`), readers see runs (`run`, `run_cursor`, `buffer_list`).
+//! A merge learns what it will do to lists when it begins (`foreseen`), and what was read through
+//! them (`list_heat`).
 
 mod base_log;
 mod buffer_effects;

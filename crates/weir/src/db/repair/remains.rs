@@ -2,12 +2,12 @@
 //! its place.
 //!
 //! Three sources: the blocks that are sound; for what is in none, outputs of unfinished jobs that
-//! hold entries of it; and for a table of a sentinel what masks hide in older tables, of which it was
-//! made, until these are rewritten. An entry of an output is only taken if no table holds its key
-//! with the same or a newer sequence number, so it is the newest that is left, wherever it is put:
-//! the table that it was in is among those whose place it takes. What a mask hides of a key is older
-//! than all that is shown above the sentinel, and nothing below shows it; of that the newest is taken,
-//! if the sentinel can have had it by its sequence number.
+//! hold entries of it; and for a table of a sentinel what masks hide in older tables, of which it
+//! was made, until these are rewritten. An entry of an output is only taken if no table holds its
+//! key with the same or a newer sequence number, so it is the newest that is left, wherever it is
+//! put: the table that it was in is among those whose place it takes. What a mask hides of a key is
+//! older than all that is shown above the sentinel, and nothing below shows it; of that the newest
+//! is taken, if the sentinel can have had it by its sequence number.
 //!
 //! A delete may be lost, and then what it hid comes to light: the report says between which keys.
 

@@ -261,9 +261,9 @@ fn impossible_log_groups_are_refused_by_name() {
     }
 }
 
-/// Goal: a damaged table of a sentinel costs nothing while the tables that it was made of are there:
-/// their masks hide all that it has. Method: a sentinel over the middle of two runs, one with
-/// overwritten and deleted keys; a flip in its table; the repaired store holds what it held.
+/// Goal: a damaged table of a sentinel costs nothing while the tables that it was made of are
+/// there: their masks hide all that it has. Method: a sentinel over the middle of two runs, one
+/// with overwritten and deleted keys; a flip in its table; the repaired store holds what it held.
 #[test]
 fn a_damaged_sentinel_is_had_again_from_what_it_hides() {
     let disk = SimDisk::new(SimOptions::default());
