@@ -254,8 +254,6 @@ impl SegmentWriter {
     /// Writes header, payload and padding in one request.
     fn write_bytes(&mut self, header: &Header, parts: &[&[u8]]) -> Result<u32> {
         const ZEROS: [u8; to_usize(PAD_BYTES)] = [0; to_usize(PAD_BYTES)];
-        self.buf.clear();
-        let checksum = header.encode(self.seed, &mut self.buf);
         let end = self.offset + header.group_bytes();
         let mut padded_end = header.next_offset(self.offset);
         if self.stale && end.next_multiple_of(PAD_BYTES) > self.offset.next_multiple_of(PAD_BYTES) {
@@ -271,10 +269,26 @@ impl SegmentWriter {
             self.capacity
         );
         let (padding, _) = ZEROS.split_at(to_usize(padded_end - end));
-        if to_usize(u64::from(header.payload_len)) <= COPIED_PAYLOAD_BYTES_MAX {
+        let copied = to_usize(u64::from(header.payload_len)) <= COPIED_PAYLOAD_BYTES_MAX;
+        let is_whole = |bytes: u64| bytes.is_multiple_of(PAD_BYTES);
+        let pages = header.pad_after && is_whole(self.offset) && is_whole(padded_end - self.offset);
+        self.buf.clear();
+        if copied && pages {
+            // In memory as a device takes it, without another copy. It is not moved below.
+            self.buf.reserve(to_usize(padded_end - self.offset + PAD_BYTES));
+            self.buf.resize(self.buf.as_ptr().align_offset(to_usize(PAD_BYTES)), 0);
+        }
+        let skipped = self.buf.len();
+        let checksum = header.encode(self.seed, &mut self.buf);
+        if copied {
             parts.iter().for_each(|part| self.buf.extend_from_slice(part));
             self.buf.extend_from_slice(padding);
-            self.region.write_at(&[&self.buf], self.offset)?;
+            let (_, group) = self.buf.split_at(skipped);
+            if pages {
+                self.region.write_pages_at(group, self.offset)?;
+            } else {
+                self.region.write_at(&[group], self.offset)?;
+            }
         } else {
             let mut all: Vec<&[u8]> = Vec::with_capacity(parts.len() + 2);
             all.push(&self.buf);

@@ -261,6 +261,11 @@ pub trait LogRegion: Send + Sync {
     /// Writes the parts one after the other, starting at `offset`, in as few requests as possible.
     /// On an error any part of them may have been written.
     fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()>;
+    /// The same for whole pages of 4 KiB that the caller will sync at once: where they would only
+    /// pass through a cache, they may go past it, which takes the time of the device.
+    fn write_pages_at(&self, pages: &[u8], offset: u64) -> Result<()> {
+        self.write_at(&[pages], offset)
+    }
     /// Makes written bytes durable, and with them the region's size.
     fn sync(&self) -> Result<()>;
     /// Its size in bytes, where reads end; of one that grows, the bytes written so far.

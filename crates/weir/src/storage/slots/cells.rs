@@ -29,8 +29,17 @@ pub(super) struct Cells {
     kind: LogKind,
     uuid: Uuid,
     /// The parts of the device, of equal size.
-    parts: Vec<Arc<dyn File>>,
+    parts: Vec<Cell>,
     state: Mutex<State>,
+}
+
+/// A part of the device.
+#[derive(Clone)]
+pub(super) struct Cell {
+    /// Through the page cache.
+    pub(super) file: Arc<dyn File>,
+    /// Past it, where that is possible: for whole pages.
+    pub(super) pages: Arc<dyn File>,
 }
 
 struct State {
@@ -45,11 +54,11 @@ impl Cells {
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn open(kind: LogKind, uuid: Uuid, parts: Vec<Arc<dyn File>>) -> Result<Self> {
+    pub(super) fn open(kind: LogKind, uuid: Uuid, parts: Vec<Cell>) -> Result<Self> {
         let mut held: Vec<Option<LogHead>> = Vec::with_capacity(parts.len());
         let mut page = [0; PAGE_BYTES];
         for part in &parts {
-            let got = part.read_at(&mut page, 0)?;
+            let got = part.file.read_at(&mut page, 0)?;
             let head = page.get(..got).and_then(|page| LogHead::decode(page, &uuid));
             held.push(head.filter(|head| head.kind == kind));
         }
@@ -67,7 +76,7 @@ impl Cells {
     /// Bytes that each log has.
     pub(super) fn capacity(&self) -> Result<u64> {
         let Some(part) = self.parts.first() else { return Ok(0) };
-        Ok(part.len()? - HEAD_BYTES)
+        Ok(part.file.len()? - HEAD_BYTES)
     }
 
     /// How many logs there can be.
@@ -137,7 +146,7 @@ impl Cells {
         state.held[cell] = None;
         state.turn += 1;
         let head = LogHead { kind: self.kind, number, turn: state.turn }.encode(&self.uuid);
-        self.parts[cell].write_at(&head, 0).map_err(Error::leaving_nothing_unknown)?;
+        self.parts[cell].file.write_at(&head, 0).map_err(Error::leaving_nothing_unknown)?;
         state.held[cell] = Some(number);
         Ok(())
     }
@@ -158,14 +167,14 @@ impl Cells {
     }
 
     /// The bytes of a cell.
-    pub(super) fn part(&self, cell: usize) -> &Arc<dyn File> {
+    pub(super) fn part(&self, cell: usize) -> &Cell {
         &self.parts[cell]
     }
 }
 
 /// The bytes of a log, behind the head of its cell.
 pub(super) struct CellLog {
-    pub(super) part: Arc<dyn File>,
+    pub(super) part: Cell,
     pub(super) capacity: u64,
     pub(super) name: String,
     /// Refuses writes once the store was closed.
@@ -174,18 +183,22 @@ pub(super) struct CellLog {
 
 impl LogRegion for CellLog {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.part.read_at(buf, HEAD_BYTES + offset)
+        self.part.file.read_at(buf, HEAD_BYTES + offset)
     }
     fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
         (self.writable)()?;
         match parts {
-            [one] => self.part.write_at(one, HEAD_BYTES + offset),
-            several => self.part.write_parts_at(several, HEAD_BYTES + offset),
+            [one] => self.part.file.write_at(one, HEAD_BYTES + offset),
+            several => self.part.file.write_parts_at(several, HEAD_BYTES + offset),
         }
+    }
+    fn write_pages_at(&self, pages: &[u8], offset: u64) -> Result<()> {
+        (self.writable)()?;
+        self.part.pages.write_at(pages, HEAD_BYTES + offset)
     }
     fn sync(&self) -> Result<()> {
         (self.writable)()?;
-        self.part.sync()
+        self.part.file.sync()
     }
     fn capacity(&self) -> Result<u64> {
         Ok(self.capacity)
@@ -201,7 +214,7 @@ impl LogRegion for CellLog {
         Err(Error::new(ErrorKind::Unsupported, what))
     }
     fn will_be_read(&self) {
-        self.part.advise(0, 0, Advice::Sequential);
+        self.part.file.advise(0, 0, Advice::Sequential);
     }
     fn name(&self) -> String {
         self.name.clone()

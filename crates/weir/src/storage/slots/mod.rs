@@ -25,7 +25,7 @@ use crate::base::ids::{SegmentNumber, TableUid};
 use crate::base::sched::Mutex;
 use crate::device::part::Part;
 use crate::device::{File, FileClass, Lock};
-use crate::storage::slots::cells::{CellLog, Cells};
+use crate::storage::slots::cells::{Cell, CellLog, Cells};
 use crate::storage::slots::flush::Flushed;
 use crate::storage::slots::superblock::{Area, AreaKind, RootCopy, Superblock, Superblocks};
 use crate::storage::slots::table::Space;
@@ -57,8 +57,8 @@ const CELLS_MAX: u64 = 65_536;
 pub(crate) struct Ground {
     /// For superblocks and logs.
     pub(crate) file: Arc<dyn File>,
-    /// For slots: the same bytes, by requests that the page cache does not see where that is
-    /// possible.
+    /// For slots, and pages of logs that are about to be synced: the same bytes, by requests that
+    /// the page cache does not see where that is possible.
     pub(crate) slots: Arc<dyn File>,
     pub(crate) lock: Box<dyn Lock>,
     /// Where a repair keeps what it replaces.
@@ -195,7 +195,7 @@ impl Slots {
             );
             return Err(Error::corruption(path, bytes, what));
         }
-        let versions = |area: &Area| part_of(&ground.file, area, FileClass::Versions);
+        let versions = |area: &Area| cell_of(&ground, area, FileClass::Versions);
         let halves = [AreaKind::FirstHalf, AreaKind::SecondHalf]
             .map(|kind| area_of(superblock, kind, &path).map(|area| versions(&area)));
         let [first, second] = halves;
@@ -208,11 +208,8 @@ impl Slots {
         }
         let cell = |at: u64| {
             let offset = log.offset + at * superblock.cell_bytes;
-            part_of(
-                &ground.file,
-                &Area { offset, bytes: superblock.cell_bytes, ..log },
-                FileClass::Wal,
-            )
+            let area = Area { offset, bytes: superblock.cell_bytes, ..log };
+            cell_of(&ground, &area, FileClass::Wal)
         };
         let parts = (0..cells).map(cell).collect();
         let cells = Cells::open(LogKind::Wal, uuid, parts)?;
@@ -258,7 +255,7 @@ impl Slots {
         let (closed, path, read_only) =
             (Arc::clone(&self.closed), self.path.clone(), self.read_only);
         Ok(Arc::new(CellLog {
-            part: Arc::clone(cells.part(cell)),
+            part: cells.part(cell).clone(),
             capacity: cells.capacity()?,
             name: self.name_of(Object::Log(kind, number)),
             writable: Arc::new(move || {
@@ -281,6 +278,10 @@ fn check_open(closed: &AtomicBool, path: &str) -> Result<()> {
 
 fn part_of(file: &Arc<dyn File>, area: &Area, class: FileClass) -> Arc<dyn File> {
     Part::of(file, area.offset..area.offset + area.bytes, class)
+}
+
+fn cell_of(ground: &Ground, area: &Area, class: FileClass) -> Cell {
+    Cell { file: part_of(&ground.file, area, class), pages: part_of(&ground.slots, area, class) }
 }
 
 /// The one extent of an area.
