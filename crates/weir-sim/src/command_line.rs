@@ -48,6 +48,8 @@ pub(crate) enum Command {
     /// What `kill` starts
     #[command(hide = true)]
     KillChild(KillChildArgs),
+    /// Power cuts through the real block layer: a FUSE disk below a loop device; needs root
+    Powercut(PowercutArgs),
     /// Real threads, smallest memtables
     Soak(SoakArgs),
     /// Historical bugs put back: what catches them
@@ -223,6 +225,23 @@ pub(crate) struct KillArgs {
     /// Lives of the process
     #[arg(long, value_name = "N", default_value = "300", value_parser = count)]
     pub(crate) kills: u64,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PowercutArgs {
+    #[command(flatten)]
+    pub(crate) seed: Seed,
+    /// Images of each history
+    #[arg(long, value_name = "N", default_value = "200", value_parser = count)]
+    pub(crate) images: u64,
+    /// Histories, each of a new store
+    #[arg(long, value_name = "N", default_value = "10", value_parser = count)]
+    pub(crate) histories: u64,
+    /// Commits of a history
+    #[arg(long, value_name = "N", default_value = "3000", value_parser = count)]
+    pub(crate) commits: u64,
     #[command(flatten)]
     pub(crate) place: Place,
 }

@@ -18,6 +18,7 @@ pub mod model;
 pub mod museum;
 pub mod op;
 pub mod options;
+pub mod powercut;
 pub mod reduce;
 pub mod runner;
 pub mod soak;

@@ -14,14 +14,14 @@ use std::time::Instant;
 use clap::Parser;
 use command_line::{
     Command, CommandLine, CrashArgs, DamageArgs, DeterminismArgs, ErrorsArgs, FixturesArgs,
-    KillArgs, KillChildArgs, MetamorphicArgs, MuseumArgs, Place, PoliciesArgs, Reduction,
+    KillArgs, KillChildArgs, MetamorphicArgs, MuseumArgs, Place, PoliciesArgs, PowercutArgs, Reduction,
     ReplayArgs, RoundsArgs, ShortArgs, SoakArgs,
 };
 use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, policies, rounds};
-use weir_sim::{fixtures, kill, museum, soak};
+use weir_sim::{fixtures, kill, museum, powercut, soak};
 
 /// The short forms of the campaigns, as in CI.
-const SHORT: [&str; 14] = [
+const SHORT: [&str; 15] = [
     "m --ops 40000",
     "rounds --ops 4000",
     "determinism --episodes 8",
@@ -31,6 +31,7 @@ const SHORT: [&str; 14] = [
     "b --sample 6000 --repair-every 2000",
     "soak --keys 40000",
     "kill --kills 20",
+    "powercut --histories 2 --images 40 --commits 1500",
     "m --slots --ops 20000",
     "determinism --slots --episodes 4",
     "c --slots --images 1500 --steps 60 --stride 13 --deep-every 1500 --repair-every 16",
@@ -71,6 +72,7 @@ fn run(line: &CommandLine) -> Result<(), String> {
         Command::Determinism(args) => determinism(args),
         Command::Kill(args) => kill_processes(args),
         Command::KillChild(_) => Err("only `kill` starts this".to_owned()),
+        Command::Powercut(args) => powercut(args),
         Command::Soak(args) => soak(args),
         Command::Museum(args) => museum(args),
         Command::Fixtures(args) => write_fixtures(args),
@@ -293,6 +295,24 @@ fn kill_processes(args: &KillArgs) -> Result<(), String> {
     Ok(())
 }
 
+fn powercut(args: &PowercutArgs) -> Result<(), String> {
+    let scratch = Scratch::new(&args.place, "powercut")?;
+    if let Some(what) = powercut::missing(&scratch.0) {
+        println!("skipped: {what}");
+        return Ok(());
+    }
+    let settings = powercut::Settings {
+        seed: args.seed.seed,
+        images: args.images,
+        histories: args.histories,
+        commits: args.commits,
+        dir: scratch.0.clone(),
+    };
+    let report = powercut::run(&settings)?;
+    println!("{report:#?}");
+    Ok(())
+}
+
 fn child(args: &KillChildArgs) -> ExitCode {
     match kill::child(&args.dir, args.seed, &args.next) {
         Ok(()) => ExitCode::SUCCESS,
@@ -354,7 +374,7 @@ fn short(args: &ShortArgs, jobs: usize) -> Result<(), String> {
         let mut line: Vec<String> = vec!["weir-sim".to_owned()];
         line.extend(words.split(' ').map(str::to_owned));
         line.extend([format!("--seed={}", args.seed.seed), format!("--jobs={jobs}")]);
-        if let (Some(dir), "soak" | "kill") = (&args.place.dir, name) {
+        if let (Some(dir), "soak" | "kill" | "powercut") = (&args.place.dir, name) {
             line.push(format!("--dir={}", dir.display()));
         }
         let line = CommandLine::try_parse_from(line).map_err(|error| error.to_string())?;
