@@ -62,6 +62,10 @@ pub(crate) enum Command {
     Short(ShortArgs),
 }
 
+fn forms() -> clap::builder::PossibleValuesParser {
+    weir_sim::powercut::Form::ALL.map(|form| form.name()).into()
+}
+
 /// A number, in digits that underscores may divide.
 fn number(word: &str) -> Result<u64, String> {
     word.replace('_', "").parse().map_err(|_| "not a number".to_owned())
@@ -233,6 +237,9 @@ pub(crate) struct KillArgs {
 pub(crate) struct PowercutArgs {
     #[command(flatten)]
     pub(crate) seed: Seed,
+    /// Where the store lies: on slots, or in files on a file system
+    #[arg(long, default_value = "slots", value_parser = forms())]
+    pub(crate) form: String,
     /// Images of each history
     #[arg(long, value_name = "N", default_value = "200", value_parser = count)]
     pub(crate) images: u64,

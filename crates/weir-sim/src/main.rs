@@ -14,8 +14,8 @@ use std::time::Instant;
 use clap::Parser;
 use command_line::{
     Command, CommandLine, CrashArgs, DamageArgs, DeterminismArgs, ErrorsArgs, FixturesArgs,
-    KillArgs, KillChildArgs, MetamorphicArgs, MuseumArgs, Place, PoliciesArgs, PowercutArgs, Reduction,
-    ReplayArgs, RoundsArgs, ShortArgs, SoakArgs,
+    KillArgs, KillChildArgs, MetamorphicArgs, MuseumArgs, Place, PoliciesArgs, PowercutArgs,
+    Reduction, ReplayArgs, RoundsArgs, ShortArgs, SoakArgs,
 };
 use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, policies, rounds};
 use weir_sim::{fixtures, kill, museum, powercut, soak};
@@ -301,7 +301,9 @@ fn powercut(args: &PowercutArgs) -> Result<(), String> {
         println!("skipped: {what}");
         return Ok(());
     }
+    let form = powercut::Form::ALL.into_iter().find(|form| form.name() == args.form);
     let settings = powercut::Settings {
+        form: form.unwrap_or(powercut::Form::Slots),
         seed: args.seed.seed,
         images: args.images,
         histories: args.histories,

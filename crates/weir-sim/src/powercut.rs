@@ -1,8 +1,9 @@
 //! Campaign K3: power cuts through the real block layer.
 //!
-//! A store on slots writes to a loop device whose disk remembers every write and flush (`disk`).
-//! Afterwards the power is cut at random places of that history: what was written before the last
-//! flush is there, and of the rest any sectors. Each image is a file that is opened as a store.
+//! A store, on slots or in files, writes to a loop device whose disk remembers every write and flush
+//! (`disk`). Afterwards the power is cut at random places of that history: what was written before
+//! the last flush is there, and of the rest any sectors. Each image is a file that is opened as a
+//! store, or mounted.
 //!
 //! Promise: it opens; it holds the first commits of the history, no others and none in part; every
 //! commit that was acknowledged with `Sync` before the cut is among them; all tables verify; and it
@@ -28,16 +29,56 @@ use weir::{
     Db, DbOptions, Durability, FormatOptions, Keyspace, LeveledOptions, Options, WriteBatch,
 };
 
-use disk::{Device, Disk, Event};
+use disk::{Device, Disk, Event, Mounted};
 
-const DISK_BYTES: usize = 32 << 20;
 const KEYS: u64 = 800;
 /// Holds the number of the last commit.
 const COUNTER: &[u8] = b"~counter";
 
+/// Where the store lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// On slots of the device.
+    Slots,
+    /// In files on ext4.
+    Ext4,
+    /// In files on XFS.
+    Xfs,
+    /// In files on btrfs.
+    Btrfs,
+}
+
+impl Form {
+    /// Every form.
+    pub const ALL: [Self; 4] = [Self::Slots, Self::Ext4, Self::Xfs, Self::Btrfs];
+
+    /// Its name: what `mkfs` calls it, where it is one of a file system.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Slots => "slots",
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+
+    /// Bytes of the disk: about the least that each takes.
+    fn disk_bytes(self) -> usize {
+        match self {
+            Self::Slots => 32 << 20,
+            Self::Ext4 => 64 << 20,
+            Self::Btrfs => 128 << 20,
+            Self::Xfs => 320 << 20,
+        }
+    }
+}
+
 /// How a run of the campaign is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Where the store lies.
+    pub form: Form,
     /// Decides what is written and where the power is cut.
     pub seed: u64,
     /// Images of a history.
@@ -142,7 +183,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
 }
 
 fn one_history(settings: &Settings, seed: u64, report: &mut Report) -> Result<(), String> {
-    let disk = Disk::new(DISK_BYTES);
+    let disk = Disk::new(settings.form.disk_bytes());
     let (before, known) = write_history(settings, seed, &disk)?;
     let events = disk.take_events();
     let flushes = events.iter().filter(|event| matches!(event, Event::Flush)).count();
@@ -159,11 +200,18 @@ fn one_history(settings: &Settings, seed: u64, report: &mut Report) -> Result<()
         events[seen..cut].iter().for_each(|event| image.take(event));
         seen = cut;
         let path = settings.dir.join("image");
-        let torn = image.cut(&mut rng);
+        let torn = image.cut(settings.form, &mut rng);
         report.torn += u64::from(torn.1);
         fs::write(&path, torn.0).map_err(|e| format!("writing {}: {e}", path.display()))?;
         let (at_least, at_most) = known.bounds(cut);
-        let checked = check(&path, (at_least, at_most), &mut model, number % 8 == 0, report);
+        let bounds = (at_least, at_most);
+        let checked = match settings.form {
+            Form::Slots => check(&path, bounds, &mut model, number % 8 == 0, report),
+            form => Mounted::new(&path, form.name(), &settings.dir).and_then(|mounted| {
+                let store = mounted.path().join("store");
+                check(&store, bounds, &mut model, number % 8 == 0, report)
+            }),
+        };
         if let Err(why) = checked {
             return Err(format!("cut before event {cut} of {}: {why}", events.len()));
         }
@@ -173,15 +221,21 @@ fn one_history(settings: &Settings, seed: u64, report: &mut Report) -> Result<()
 }
 
 /// Writes a history to a new store on `disk`: what the disk held before, and what was known when.
-fn write_history(
-    settings: &Settings,
-    seed: u64,
-    disk: &Disk,
-) -> Result<(Vec<u8>, Known), String> {
+fn write_history(settings: &Settings, seed: u64, disk: &Disk) -> Result<(Vec<u8>, Known), String> {
     let failed = |error: weir::Error| error.to_string();
     let device = Device::over(disk, &settings.dir)?;
-    weir::format(device.path(), &FormatOptions::new()).map_err(failed)?;
-    let (db, spaces) = open(device.path()).map_err(failed)?;
+    let mounted = match settings.form {
+        Form::Slots => {
+            weir::format(device.path(), &FormatOptions::new()).map_err(failed)?;
+            None
+        }
+        form => {
+            Mounted::make(device.path(), form.name())?;
+            Some(Mounted::new(device.path(), form.name(), &settings.dir)?)
+        }
+    };
+    let store = mounted.as_ref().map(|mounted| mounted.path().join("store"));
+    let (db, spaces) = open(store.as_deref().unwrap_or(device.path())).map_err(failed)?;
     db.put_with(b"", b"", Durability::Sync).map_err(failed)?;
     let before = disk.record();
     let mut known = Known::default();
@@ -202,6 +256,7 @@ fn write_history(
     }
     drop(spaces);
     db.close().map_err(failed)?;
+    drop(mounted);
     Ok((before, known))
 }
 
@@ -225,12 +280,13 @@ impl Image {
         }
     }
 
-    /// What a power cut leaves now, and whether that lacks something of what was written.
-    fn cut(&self, rng: &mut Prng) -> (Vec<u8>, bool) {
+    /// What a power cut leaves now, and whether that lacks something of what was written. File
+    /// systems expect that a block of 4 KiB is whole.
+    fn cut(&self, form: Form, rng: &mut Prng) -> (Vec<u8>, bool) {
         let mut left = self.durable.clone();
         // All of what the cache had, nothing, or any of it.
         let (kept, of) = [(1, 1), (0, 1), (1, 2), (7, 8)][rng.below(4) as usize];
-        let sector = if rng.chance(1, 2) { 512 } else { 4096 };
+        let sector = if form == Form::Slots && rng.chance(1, 2) { 512 } else { 4096 };
         let mut lacks = false;
         for (at, bytes) in &self.since {
             for (piece, bytes) in bytes.chunks(sector).enumerate() {

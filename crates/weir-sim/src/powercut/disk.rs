@@ -217,6 +217,43 @@ impl Device {
     }
 }
 
+/// A file system on a block device, mounted. Unmounted when dropped.
+pub(super) struct Mounted {
+    at: PathBuf,
+}
+
+impl Mounted {
+    /// Makes a file system.
+    pub(super) fn make(device: &Path, file_system: &str) -> Result<(), String> {
+        let quiet = if file_system == "btrfs" { "--quiet" } else { "-q" };
+        run(&format!("mkfs.{file_system}"), &[quiet.as_ref(), device.as_os_str()]).map(drop)
+    }
+
+    /// Mounts a device, or an image through a loop device of the mount's own.
+    pub(super) fn new(source: &Path, file_system: &str, dir: &Path) -> Result<Self, String> {
+        let at = dir.join("mounted");
+        std::fs::create_dir_all(&at).map_err(|e| format!("making {}: {e}", at.display()))?;
+        let options = if source.is_file() { "loop" } else { "rw" };
+        let (kind, options) = (["-t", file_system], ["-o", options]);
+        let words = kind.iter().chain(&options).map(OsStr::new);
+        let args: Vec<&OsStr> = words.chain([source.as_os_str(), at.as_os_str()]).collect();
+        run("mount", &args).map(|_| Self { at })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.at
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(error) = run("umount", &[self.at.as_os_str()]) {
+            eprintln!("{error}");
+        }
+        let _ = std::fs::remove_dir(&self.at);
+    }
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
         if !self.path.as_os_str().is_empty()
