@@ -209,13 +209,16 @@ fn make_dirs(path: &Path) -> Result<()> {
 }
 
 impl Dir for RealDir {
-    fn create(&self, name: &str, _: FileClass) -> Result<Arc<dyn File>> {
+    fn create(&self, name: &str, class: FileClass) -> Result<Arc<dyn File>> {
         assert_name(name);
         let path = self.full(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let rights = fs::Mode::from_raw_mode(FILE_RIGHTS);
         let fd = retry(|| fs::openat(&self.fd, name, flags, rights))
             .map_err(|e| failed(format_args!("creating {}", path.display()), e))?;
+        if class == FileClass::Wal && copies_on_write(&fd) {
+            write_in_place(&fd);
+        }
         Ok(Arc::new(RealFile { fd, path }))
     }
 
@@ -508,6 +511,21 @@ unsafe extern "C" {
 
 /// Start write-back of dirty pages that are not under write-back yet (linux/fs.h).
 const SYNC_FILE_RANGE_WRITE: c_uint = 2;
+
+/// Whether the file system copies what is overwritten, and could do without: btrfs.
+fn copies_on_write(fd: &OwnedFd) -> bool {
+    const BTRFS: u64 = 0x9123_683e;
+    retry(|| fs::fstatfs(fd)).is_ok_and(|stat| stat.f_type as u64 == BTRFS)
+}
+
+/// Asks a file system that copies on write to write this new and empty file in place: what is in it
+/// has checksums of its own, and a copy of each synced write costs metadata (a fifth of the time on
+/// btrfs). Best effort.
+fn write_in_place(fd: &OwnedFd) {
+    if let Ok(flags) = fs::ioctl_getflags(fd) {
+        let _ = fs::ioctl_setflags(fd, flags | fs::IFlags::NOCOW);
+    }
+}
 
 /// Asks the kernel to start write-back of a range, without waiting (H33: no durability).
 fn start_write_back(fd: BorrowedFd<'_>, offset: u64, bytes: u64) -> rustix::io::Result<()> {

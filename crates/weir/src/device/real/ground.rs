@@ -102,12 +102,10 @@ pub(crate) fn open(path: &Path, mode: Mode, create: bool) -> Result<Ground> {
     Ok(Ground { file, direct, lock: Box::new(lock) })
 }
 
-/// Asks a file system that copies on write (btrfs) to write this new and empty file in place:
-/// blocks have checksums of their own, and a copy of each write would cost metadata. Best effort.
+/// Asks a file system that copies on write to write this new and empty file in place. Best effort.
 pub(crate) fn write_in_place(path: &Path) {
-    let Ok(fd) = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, fs::Mode::empty()) else { return };
-    if let Ok(flags) = fs::ioctl_getflags(&fd) {
-        let _ = fs::ioctl_setflags(&fd, flags | fs::IFlags::NOCOW);
+    if let Ok(fd) = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, fs::Mode::empty()) {
+        super::write_in_place(&fd);
     }
 }
 
