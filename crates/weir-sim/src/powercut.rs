@@ -1,9 +1,9 @@
 //! Campaign K3: power cuts through the real block layer.
 //!
-//! A store, on slots or in files, writes to a loop device whose disk remembers every write and flush
-//! (`disk`). Afterwards the power is cut at random places of that history: what was written before
-//! the last flush is there, and of the rest any sectors. Each image is a file that is opened as a
-//! store, or mounted.
+//! A store, on slots or in files, writes to a loop device whose disk remembers every write and
+//! flush (`disk`). Afterwards the power is cut at random places of that history: what was written
+//! before the last flush is there, and of the rest any sectors. Each image is a file that is opened
+//! as a store, or mounted.
 //!
 //! Promise: it opens; it holds the first commits of the history, no others and none in part; every
 //! commit that was acknowledged with `Sync` before the cut is among them; all tables verify; and it

@@ -230,13 +230,13 @@ impl Mounted {
     }
 
     /// Mounts a device, or an image through a loop device of the mount's own.
-    pub(super) fn new(source: &Path, file_system: &str, dir: &Path) -> Result<Self, String> {
+    pub(super) fn new(from: &Path, file_system: &str, dir: &Path) -> Result<Self, String> {
         let at = dir.join("mounted");
         std::fs::create_dir_all(&at).map_err(|e| format!("making {}: {e}", at.display()))?;
-        let options = if source.is_file() { "loop" } else { "rw" };
+        let options = if from.is_file() { "loop" } else { "rw" };
         let (kind, options) = (["-t", file_system], ["-o", options]);
         let words = kind.iter().chain(&options).map(OsStr::new);
-        let args: Vec<&OsStr> = words.chain([source.as_os_str(), at.as_os_str()]).collect();
+        let args: Vec<&OsStr> = words.chain([from.as_os_str(), at.as_os_str()]).collect();
         run("mount", &args).map(|_| Self { at })
     }
 

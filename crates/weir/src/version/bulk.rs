@@ -17,6 +17,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::check;
@@ -255,12 +256,11 @@ impl Sum {
         root: &Root,
         places: &Places,
     ) -> Option<Counts> {
-        if !self.keyspaces.contains_key(&keyspace) {
-            let sum = KeyspaceSum::of(root.keyspaces.get(keyspace)?)?;
-            self.keyspaces.insert(keyspace, sum);
-        }
-        let before = Before { keyspace, places, tables: &self.tables };
-        self.keyspaces.get(&keyspace)?.after(edit, &before)
+        let sum = match self.keyspaces.entry(keyspace) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(KeyspaceSum::of(root.keyspaces.get(keyspace)?)?),
+        };
+        sum.after(edit, &Before { keyspace, places, tables: &self.tables })
     }
 
     /// One edit that does what all of them did, in order of uids.
