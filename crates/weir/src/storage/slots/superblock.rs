@@ -247,6 +247,8 @@ impl Superblock {
         let mut ranges: Vec<(u32, u64, u64)> = COPY_OFFSETS.iter().map(copy).collect();
         for Area { space, offset, bytes, .. } in &self.areas {
             let end = offset.checked_add(*bytes).filter(|&end| end > *offset && end < 1 << 56);
+            // Requests that pass the page cache have to be aligned.
+            let end = end.filter(|_| offset.is_multiple_of(SUPERBLOCK_BYTES as u64));
             ranges.push((*space, *offset, end.ok_or("with an area that no device has")?));
         }
         ranges.sort_unstable();
