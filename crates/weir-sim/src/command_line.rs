@@ -63,7 +63,7 @@ pub(crate) enum Command {
 }
 
 fn forms() -> clap::builder::PossibleValuesParser {
-    weir_sim::powercut::Form::ALL.map(|form| form.name()).into()
+    weir_sim::powercut::Form::ALL.map(|form| form.name).into()
 }
 
 /// A number, in digits that underscores may divide.

@@ -301,9 +301,9 @@ fn powercut(args: &PowercutArgs) -> Result<(), String> {
         println!("skipped: {what}");
         return Ok(());
     }
-    let form = powercut::Form::ALL.into_iter().find(|form| form.name() == args.form);
+    let form = powercut::Form::ALL.into_iter().find(|form| form.name == args.form);
     let settings = powercut::Settings {
-        form: form.unwrap_or(powercut::Form::Slots),
+        form: form.unwrap_or(powercut::Form::SLOTS),
         seed: args.seed.seed,
         images: args.images,
         histories: args.histories,

@@ -36,41 +36,29 @@ const KEYS: u64 = 800;
 const COUNTER: &[u8] = b"~counter";
 
 /// Where the store lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// On slots of the device.
-    Slots,
-    /// In files on ext4.
-    Ext4,
-    /// In files on XFS.
-    Xfs,
-    /// In files on btrfs.
-    Btrfs,
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// `slots`, or the file system as `mkfs` calls it.
+    pub name: &'static str,
+    /// Bytes of the disk: about the least that each takes.
+    disk_bytes: usize,
 }
 
 impl Form {
-    /// Every form.
-    pub const ALL: [Self; 4] = [Self::Slots, Self::Ext4, Self::Xfs, Self::Btrfs];
+    /// Straight on the device.
+    pub const SLOTS: Self = Self { name: "slots", disk_bytes: 32 << 20 };
 
-    /// Its name: what `mkfs` calls it, where it is one of a file system.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Slots => "slots",
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-            Self::Btrfs => "btrfs",
-        }
-    }
+    /// Every form; the others are in files.
+    pub const ALL: [Self; 4] = [
+        Self::SLOTS,
+        Self { name: "ext4", disk_bytes: 64 << 20 },
+        Self { name: "xfs", disk_bytes: 320 << 20 },
+        Self { name: "btrfs", disk_bytes: 128 << 20 },
+    ];
 
-    /// Bytes of the disk: about the least that each takes.
-    fn disk_bytes(self) -> usize {
-        match self {
-            Self::Slots => 32 << 20,
-            Self::Ext4 => 64 << 20,
-            Self::Btrfs => 128 << 20,
-            Self::Xfs => 320 << 20,
-        }
+    /// The file system that the store is in files of.
+    fn file_system(self) -> Option<&'static str> {
+        (self.name != Self::SLOTS.name).then_some(self.name)
     }
 }
 
@@ -189,7 +177,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
 }
 
 fn one_history(settings: &Settings, seed: u64, report: &mut Report) -> Result<(), String> {
-    let disk = Disk::new(settings.form.disk_bytes());
+    let disk = Disk::new(settings.form.disk_bytes);
     let (before, known) = write_history(settings, seed, &disk)?;
     let events = disk.take_events();
     let flushes = events.iter().filter(|event| matches!(event, Event::Flush)).count();
@@ -211,9 +199,9 @@ fn one_history(settings: &Settings, seed: u64, report: &mut Report) -> Result<()
         fs::write(&path, torn.0).map_err(|e| format!("writing {}: {e}", path.display()))?;
         let (at_least, at_most) = known.bounds(cut);
         let bounds = (at_least, at_most);
-        let checked = match settings.form {
-            Form::Slots => check(&path, bounds, &mut model, number % 8 == 0, report),
-            form => Mounted::new(&path, form.name(), &settings.dir).and_then(|mounted| {
+        let checked = match settings.form.file_system() {
+            None => check(&path, bounds, &mut model, number % 8 == 0, report),
+            Some(name) => Mounted::new(&path, name, &settings.dir).and_then(|mounted| {
                 let store = mounted.path().join("store");
                 check(&store, bounds, &mut model, number % 8 == 0, report)
             }),
@@ -230,14 +218,14 @@ fn one_history(settings: &Settings, seed: u64, report: &mut Report) -> Result<()
 fn write_history(settings: &Settings, seed: u64, disk: &Disk) -> Result<(Vec<u8>, Known), String> {
     let failed = |error: weir::Error| error.to_string();
     let device = Device::over(disk, &settings.dir)?;
-    let mounted = match settings.form {
-        Form::Slots => {
+    let mounted = match settings.form.file_system() {
+        None => {
             weir::format(device.path(), &FormatOptions::new()).map_err(failed)?;
             None
         }
-        form => {
-            Mounted::make(device.path(), form.name())?;
-            Some(Mounted::new(device.path(), form.name(), &settings.dir)?)
+        Some(name) => {
+            Mounted::make(device.path(), name)?;
+            Some(Mounted::new(device.path(), name, &settings.dir)?)
         }
     };
     let store = mounted.as_ref().map(|mounted| mounted.path().join("store"));
@@ -292,7 +280,7 @@ impl Image {
         let mut left = self.durable.clone();
         // All of what the cache had, nothing, or any of it.
         let (kept, of) = [(1, 1), (0, 1), (1, 2), (7, 8)][rng.below(4) as usize];
-        let sector = if form == Form::Slots && rng.chance(1, 2) { 512 } else { 4096 };
+        let sector = if form.file_system().is_none() && rng.chance(1, 2) { 512 } else { 4096 };
         let mut lacks = false;
         for (at, bytes) in &self.since {
             for (piece, bytes) in bytes.chunks(sector).enumerate() {
