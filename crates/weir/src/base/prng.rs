@@ -56,14 +56,13 @@ impl Prng {
         Self::new(self.next_u64())
     }
 
-    /// 64 bits of the operating system's entropy, for the hash seed and the lineage of a new store;
-    /// drawn once and stored in the root.
+    /// 64 bits that no other store has, for its uuid. They come from the operating system, or in
+    /// simulation from the seed and the count of those drawn before.
+    #[expect(clippy::disallowed_types, reason = "it hashes nothing: its keys are wanted")]
     pub(crate) fn entropy() -> u64 {
-        // The address space layout and the clock are entropy enough for a hash seed; a simulated
-        // store passes its own.
-        let stack = 0u8;
-        let address = std::ptr::from_ref(&stack) as usize as u64;
-        let now = crate::base::clock::unix_nanos();
-        Self::new(address.rotate_left(32) ^ now ^ (u64::from(std::process::id()) << 17)).next_u64()
+        use std::hash::{BuildHasher, Hasher, RandomState};
+        crate::base::sched::virtual_entropy()
+            // Each has keys of its own, of the operating system's entropy.
+            .unwrap_or_else(|| RandomState::new().build_hasher().finish())
     }
 }

@@ -384,7 +384,7 @@ impl Merged {
 
     /// Whether it holds the newest state and nothing that was closed.
     fn is_fresh(&self, tree: &Tree) -> bool {
-        tree.idle.times_cleared() == self.times_cleared && tree.is_newest(Arc::as_ptr(&self.of))
+        tree.idle.times_cleared() == self.times_cleared && tree.is_newest(self.of.number())
     }
 
     /// The one that waits, if it is of use.
@@ -434,7 +434,7 @@ impl Merged {
 
     /// Puts one that is at rest into its slot.
     fn put_back(self: Box<Self>, tree: &Tree) {
-        let (of, times_cleared) = (Arc::as_ptr(&self.of), self.times_cleared);
+        let (of, times_cleared) = (self.of.number(), self.times_cleared);
         let before = tree.idle.leave(self);
         if tree.idle.times_cleared() != times_cleared || !tree.is_newest(of) {
             // Who cleared the slots may have looked before.
@@ -448,7 +448,9 @@ impl Merged {
 #[cfg(all(test, feature = "schedules"))]
 pub(crate) fn is_fresh(idle: &(dyn std::any::Any + Send + Sync), tree: &Tree) -> bool {
     let merged = idle.downcast_ref::<Merged>();
-    merged.is_some_and(|m| tree.idle.times_cleared() == m.times_cleared && tree.is_newest(&*m.of))
+    merged.is_some_and(|m| {
+        tree.idle.times_cleared() == m.times_cleared && tree.is_newest(m.of.number())
+    })
 }
 
 /// What waited for a reader.

@@ -95,6 +95,9 @@ impl Flushable {
 /// The state that a reader needs, at one moment.
 #[derive(Clone)]
 pub(crate) struct SuperVersion {
+    /// How many the keyspace had before. What another one left at an address says nothing, not
+    /// even the same thing in two runs of a simulation; a number does.
+    number: u64,
     /// Takes the writes.
     pub(crate) active: Arc<Flushable>,
     /// Frozen, waiting for their flush, newest first.
@@ -113,7 +116,14 @@ impl SuperVersion {
     /// Of a keyspace that is opened: nothing waits for a flush.
     pub(crate) fn new(active: Flushable, version: Arc<Version>, options: Arc<Options>) -> Self {
         let active = Arc::new(active);
-        Self { active, immutables: Vec::new(), version, options, disk_generation: 0, heat: None }
+        let immutables = Vec::new();
+        Self { number: 0, active, immutables, version, options, disk_generation: 0, heat: None }
+    }
+
+    /// What [`Tree::is_newest`] knows it by.
+    #[inline]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// With `fresh` for the writes to come: the memtable that took them until now is frozen.
@@ -292,12 +302,11 @@ impl Tree {
         Arc::clone(&self.published.load().current)
     }
 
-    /// Whether this is the newest super-version. The caller holds it, or what is at its address now
-    /// does not matter to it.
+    /// Whether the super-version with this number is the newest one.
     #[inline]
-    pub(crate) fn is_newest(&self, current: *const SuperVersion) -> bool {
+    pub(crate) fn is_newest(&self, number: u64) -> bool {
         sched::switch_point();
-        std::ptr::eq(Arc::as_ptr(&self.published.load().current), current)
+        self.published.load().current.number == number
     }
 
     /// Bytes of the active memtable, and of those that wait for their flush, as the accountant
@@ -312,7 +321,7 @@ impl Tree {
     pub(crate) fn update(&self, change: impl FnOnce(&SuperVersion) -> SuperVersion) {
         let guard = self.install.lock();
         let current = self.peek();
-        let next = change(&current);
+        let next = SuperVersion { number: current.number + 1, ..change(&current) };
         next.assert_follows(&current);
         drop(current);
         let old = self.publish(Arc::new(next), Vec::new());

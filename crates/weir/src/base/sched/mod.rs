@@ -28,6 +28,15 @@ pub(crate) fn virtual_nanos() -> Option<u64> {
     None
 }
 
+/// The next number in place of the operating system's entropy in the simulation that the calling
+/// thread is an actor of; `None` on a real machine.
+pub(crate) fn virtual_entropy() -> Option<u64> {
+    #[cfg(feature = "sim")]
+    return sim::entropy();
+    #[cfg(not(feature = "sim"))]
+    None
+}
+
 /// Mutual exclusion. Not re-entrant, never poisoned: a panicking holder releases it.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T> {

@@ -302,6 +302,9 @@ struct Shared {
     countdown: AtomicU64,
     /// Actors that wait for a mutex: while there are none, unlocking costs nothing.
     waiting_for_mutex: AtomicU64,
+    /// In place of the operating system's, which no seed decides: apart from `State::prng`, so that
+    /// drawing it changes no schedule.
+    entropy: parking_lot::Mutex<Prng>,
     stuck_after: Duration,
     /// Whether actors are paused at all.
     pauses: bool,
@@ -343,6 +346,7 @@ impl Shared {
     fn new(mut settings: Settings) -> Self {
         settings.switch_every = settings.switch_every.max(1);
         let (stuck_after, pauses) = (settings.stuck_after, settings.pause_one_in > 0);
+        let entropy = parking_lot::Mutex::new(Prng::new(!settings.seed));
         let mut state = State {
             prng: Prng::new(settings.seed),
             settings,
@@ -360,6 +364,7 @@ impl Shared {
             clock: AtomicU64::new(CLOCK_START_NANOS),
             countdown: AtomicU64::new(state.draw_countdown()),
             waiting_for_mutex: AtomicU64::new(0),
+            entropy,
             stuck_after,
             pauses,
             decisions: AtomicU64::new(0),
@@ -698,6 +703,11 @@ fn end_actor(shared: &Arc<Shared>, id: usize, ended: Result<(), Box<dyn Any + Se
 #[inline]
 pub(crate) fn now_nanos() -> Option<u64> {
     with_actor(|me| me.shared.clock.load(Ordering::Relaxed))
+}
+
+/// The next number of the caller's simulation in place of entropy.
+pub(crate) fn entropy() -> Option<u64> {
+    with_actor(|me| me.shared.entropy.lock().next_u64())
 }
 
 pub(crate) fn is_actor() -> bool {

@@ -134,7 +134,7 @@ pub(super) fn new_uuid() -> Uuid {
     let mut uuid = [0; 16];
     let (a, b) = uuid.split_at_mut(8);
     a.copy_from_slice(&Prng::entropy().to_le_bytes());
-    b.copy_from_slice(&Prng::new(Prng::entropy().rotate_left(13)).next_u64().to_le_bytes());
+    b.copy_from_slice(&Prng::entropy().to_le_bytes());
     uuid
 }
 

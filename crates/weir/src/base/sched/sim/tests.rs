@@ -239,3 +239,20 @@ fn real_threads_stay_real() {
     drop(held);
     assert!(thread.join());
 }
+
+/// Goal: what stands in for entropy is decided by the seed, never twice the same, and drawing it
+/// changes no schedule.
+#[test]
+fn entropy_is_the_seeds() {
+    let drawn = |seed| {
+        Simulation::run(seed, |sim| {
+            let numbers = [(); 3].map(|()| crate::base::prng::Prng::entropy());
+            (numbers, sim.schedule())
+        })
+    };
+    let (numbers, schedule) = drawn(1);
+    assert_eq!((numbers, schedule), drawn(1));
+    assert_ne!(numbers, drawn(2).0);
+    assert!(numbers[0] != numbers[1] && numbers[1] != numbers[2] && numbers[0] != numbers[2]);
+    assert_eq!(schedule, Simulation::run(1, Simulation::schedule));
+}
