@@ -94,8 +94,8 @@ pub(crate) struct BenchArgs {
     /// again has
     #[arg(long, value_name = "BUFFERS")]
     immutables: Option<usize>,
-    /// What a write must survive before the next: none (it is in memory only), buffered (a killed
-    /// process) or sync (a power cut)
+    /// What a write must survive before the next: none (it is in memory only), deferred (the last
+    /// 100 ms are lost with a killed process), buffered (a killed process) or sync (a power cut)
     #[arg(long, value_name = "NAME", default_value = "buffered")]
     #[arg(value_parser = parse::<Durability>)]
     durability: Durability,

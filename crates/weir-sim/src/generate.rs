@@ -28,6 +28,8 @@ pub struct Mix {
     pub besides: u32,
     /// Whether writes without a log occur.
     pub unlogged: bool,
+    /// Whether most writes are deferred.
+    pub deferred: bool,
     /// Whether power is ever lost.
     pub power: bool,
     /// Keyspaces used, 1 to [`KEYSPACES`].
@@ -46,6 +48,8 @@ impl Mix {
             maintenance: [2, 10, 40][rng.below(3) as usize],
             besides: 0,
             unlogged: rng.chance(1, 4),
+            // What is drawn afterwards stays what it was.
+            deferred: rng.clone().chance(1, 4),
             power: rng.chance(3, 4),
             keyspaces: 1 + rng.below(u64::from(KEYSPACES)) as u8,
         }
@@ -177,6 +181,8 @@ impl Generator {
         match self.rng.below(16) {
             0..=2 => Durability::Sync,
             3 | 4 if self.mix.unlogged => Durability::None,
+            5..=13 if self.mix.deferred => Durability::Deferred,
+            5 => Durability::Deferred,
             _ => Durability::Buffered,
         }
     }
@@ -238,7 +244,8 @@ impl Generator {
             12..=15 => Op::Delete { ks: self.ks(), key: self.key(), dur },
             16 => Op::Sync,
             17 => {
-                let dur = dur.max(Durability::Buffered);
+                let logged = Some(dur).filter(|&dur| dur != Durability::None);
+                let dur = logged.unwrap_or_default();
                 let count = 1 + self.rng.below(4);
                 Op::Commits { batches: (0..count).map(|_| self.items(None)).collect(), dur }
             }

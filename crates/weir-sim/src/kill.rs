@@ -22,13 +22,17 @@ use std::time::{Duration, Instant};
 
 use weir::sim::Prng;
 use weir::{
-    Db, DbOptions, DebugDbOptions, Durability, Keyspace, LeveledOptions, Options, WriteBatch,
+    Db, DbOptions, DebugDbOptions, Durability, FormatOptions, Keyspace, LeveledOptions, Options,
+    WriteBatch,
 };
 
 use crate::model::show;
+use crate::world;
 
 const WRITERS: usize = 3;
 const KEYS: u64 = 2_000;
+/// Bytes of the file of slots, if the store is in one: much more than its tables and logs take.
+const SLOTS_BYTES: u64 = 256 << 20;
 /// Writer (1 byte) and commit number (8 bytes).
 const ACK_BYTES: usize = 9;
 
@@ -54,6 +58,8 @@ pub struct Report {
     pub acknowledged: u64,
     /// Of these, with `Durability::Sync`.
     pub acknowledged_sync: u64,
+    /// Deferred commits that were lost.
+    pub deferred_lost: u64,
     /// Commits that survived although they were never acknowledged.
     pub unacknowledged_survivors: u64,
     /// Key comparisons.
@@ -80,7 +86,14 @@ fn commit(seed: u64, writer: usize, number: u64) -> (Items, Durability) {
             (rng.below(2) as usize, key, value)
         })
         .collect();
-    (items, if rng.chance(1, 10) { Durability::Sync } else { Durability::Buffered })
+    // In every other stretch most commits are deferred, so that some are when the kill comes.
+    let deferred = (number / 64).is_multiple_of(2);
+    let durability = match rng.below(10) {
+        0 => Durability::Sync,
+        1..=8 if deferred => Durability::Deferred,
+        _ => Durability::Buffered,
+    };
+    (items, durability)
 }
 
 fn open(dir: &Path) -> weir::Result<(Db, [Keyspace; 2])> {
@@ -144,12 +157,22 @@ type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 struct Journal {
     seed: u64,
     content: [[Content; 2]; WRITERS],
+    /// By writer, the contents before each of the deferred commits that are its last ones: what it
+    /// may fall back to.
+    before_deferred: [Vec<[Content; 2]>; WRITERS],
     next: [u64; WRITERS],
 }
 
 impl Journal {
     fn apply(&mut self, writer: usize) -> Durability {
         let (items, durability) = commit(self.seed, writer, self.next[writer]);
+        match durability {
+            Durability::Deferred => {
+                let before = self.content[writer].clone();
+                self.before_deferred[writer].push(before);
+            }
+            _ => self.before_deferred[writer].clear(),
+        }
         for (space, key, value) in items {
             match value {
                 Some(v) => self.content[writer][space].insert(key, v),
@@ -160,7 +183,8 @@ impl Journal {
         durability
     }
 
-    /// Compares the store with the journal; a writer may be one commit ahead of it.
+    /// Compares the store with the journal; a writer may be one commit ahead of it, or have lost
+    /// deferred ones.
     fn check(&mut self, spaces: &[Keyspace; 2], report: &mut Report) -> Result<(), String> {
         let mut found: [[Content; 2]; WRITERS] = Default::default();
         for (n, space) in spaces.iter().enumerate() {
@@ -177,6 +201,12 @@ impl Journal {
             if *found == self.content[writer] {
                 continue;
             }
+            let fallen_back = self.before_deferred[writer].iter().rposition(|c| c == found);
+            if let Some(at) = fallen_back {
+                report.deferred_lost += (self.before_deferred[writer].len() - at) as u64;
+                self.content[writer] = self.before_deferred[writer].swap_remove(at);
+                continue;
+            }
             let before = self.content[writer].clone();
             self.apply(writer);
             if *found != self.content[writer] {
@@ -188,6 +218,8 @@ impl Journal {
             }
             report.unacknowledged_survivors += 1;
         }
+        // What was found is in the log now.
+        self.before_deferred.iter_mut().for_each(Vec::clear);
         Ok(())
     }
 }
@@ -212,8 +244,18 @@ fn difference(expected: &[Content; 2], found: &[Content; 2]) -> String {
 /// The violation, with seed and number of the kill.
 pub fn run(settings: &Settings, program: &Path) -> Result<Report, String> {
     let mut report = Report::default();
-    let mut journal =
-        Journal { seed: settings.seed, content: Default::default(), next: [1; WRITERS] };
+    if world::uses_slots() {
+        let mut format = FormatOptions::new();
+        format.size = Some(SLOTS_BYTES);
+        (format.slot_bytes, format.log_bytes) = (Some(64 << 10), Some(8 << 20));
+        weir::format(&settings.dir, &format).map_err(|e| format!("format: {e}"))?;
+    }
+    let mut journal = Journal {
+        seed: settings.seed,
+        content: Default::default(),
+        before_deferred: Default::default(),
+        next: [1; WRITERS],
+    };
     let mut rng = Prng::new(settings.seed);
     for kill in 0..settings.kills {
         let at = |why: String| format!("seed {}, kill {kill}: {why}", settings.seed);

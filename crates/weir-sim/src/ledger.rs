@@ -24,6 +24,9 @@ pub struct Entry {
     /// Acknowledged with `Durability::None` and in no table for sure: it is there while the store
     /// is open, and may be lost with it.
     pub unlogged: bool,
+    /// Acknowledged with `Durability::Deferred`, and nothing that makes it survive has been since:
+    /// it may be lost with the process, with all that came after it.
+    pub deferred: bool,
     /// The call failed in a way that promises that nothing was written.
     pub void: bool,
 }
@@ -44,6 +47,7 @@ impl Ledger {
     pub fn all_durable(&mut self) {
         for entry in self.entries.iter_mut().filter(|e| e.acknowledged && !e.unlogged) {
             entry.durable = true;
+            entry.deferred = false;
         }
     }
 
@@ -68,7 +72,12 @@ impl Ledger {
     /// The difference.
     pub fn check_reopened(&self, content: &Content) -> Result<(), String> {
         self.check_spaces(content)?;
-        self.explain(content, self.entries.len(), false)
+        let survives = |e: &Entry| e.acknowledged && !e.unlogged && !e.deferred;
+        let least = match self.entries.iter().rposition(|e| e.acknowledged && e.deferred) {
+            Some(_) => self.entries.iter().rposition(survives).map_or(0, |i| i + 1),
+            None => self.entries.len(),
+        };
+        self.check_prefix(content, least)
     }
 
     /// Checks a store after a power loss: a prefix that holds everything durable.
@@ -77,7 +86,14 @@ impl Ledger {
     /// The difference to the longest prefix.
     pub fn check_power_loss(&self, content: &Content) -> Result<(), String> {
         self.check_spaces(content)?;
-        let least = self.entries.iter().rposition(|e| e.durable).map_or(0, |i| i + 1);
+        self.check_prefix(
+            content,
+            self.entries.iter().rposition(|e| e.durable).map_or(0, |i| i + 1),
+        )
+    }
+
+    /// Whether a prefix of at least so many commits explains the content.
+    fn check_prefix(&self, content: &Content, least: usize) -> Result<(), String> {
         let mut why = Ok(());
         for p in (least..=self.entries.len()).rev() {
             match self.explain(content, p, false) {
@@ -202,7 +218,7 @@ mod tests {
             (*s, k.as_bytes().to_vec(), (!v.is_empty()).then(|| v.as_bytes().to_vec()))
         };
         let items = items.iter().map(item).collect();
-        Entry { items, acknowledged, durable: false, unlogged: false, void }
+        Entry { items, acknowledged, durable: false, unlogged: false, deferred: false, void }
     }
 
     fn content(pairs: &[(&str, &str)]) -> Content {

@@ -316,6 +316,7 @@ impl<'a> Words<'a> {
     fn durability(&mut self) -> Result<Durability, String> {
         match self.word()? {
             "none" => Ok(Durability::None),
+            "deferred" => Ok(Durability::Deferred),
             "buffered" => Ok(Durability::Buffered),
             "sync" => Ok(Durability::Sync),
             w => Err(format!("{w} is no durability")),

@@ -149,6 +149,7 @@ impl Writer {
         match self.rng.below(10) {
             0 | 1 => Durability::Sync,
             2 if self.unlogged => Durability::None,
+            3 | 4 => Durability::Deferred,
             _ => Durability::Buffered,
         }
     }

@@ -53,6 +53,7 @@ pub fn sequence(root: u64, number: u64) -> (Schedule, Vec<Op>) {
         maintenance: 4,
         besides: 0,
         unlogged: rng.chance(1, 8),
+        deferred: false,
         power: true,
         keyspaces,
     };

@@ -16,6 +16,7 @@ pub(crate) mod closing;
 pub(crate) mod compactions;
 pub(crate) mod copies;
 mod default;
+mod deferred;
 pub(crate) mod engine;
 mod estimates;
 pub(crate) mod flushes;

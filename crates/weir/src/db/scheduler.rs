@@ -40,7 +40,8 @@ pub(crate) fn work(engine: &Arc<Engine>) {
             true
         });
         if !ran {
-            engine.shared.wait_for_work(seen, engine.jobs.pause(looked_at));
+            let pauses = [engine.jobs.pause(looked_at), engine.pause_of_deferred(looked_at)];
+            engine.shared.wait_for_work(seen, pauses.into_iter().flatten().min());
         }
     }
 }
@@ -49,6 +50,7 @@ impl Engine {
     /// Runs the most urgent job, if there is one.
     fn run_one(&self) -> bool {
         let Some(writer) = &self.writer else { return false };
+        self.write_out_deferred(writer);
         self.reclaim();
         if self.jobs.rest().is_some() {
             return false;
@@ -111,6 +113,7 @@ impl Engine {
     /// What must not wait for a compaction to end: called between its steps.
     pub(super) fn run_urgent(&self) {
         let Some(writer) = &self.writer else { return };
+        self.write_out_deferred(writer);
         if self.jobs.rest().is_some() || self.shared.health.is_poisoned() {
             return;
         }

@@ -37,6 +37,8 @@ mod ring;
 pub(crate) mod wal;
 mod writer;
 
+#[cfg(all(test, feature = "sim"))]
+mod held_tests;
 #[cfg(test)]
 pub(crate) mod test_storage;
 #[cfg(test)]
@@ -54,6 +56,17 @@ pub(crate) use writer::{SegmentIdentity, SegmentWriter};
 
 use crate::base::coding::{Reader, put_u32, put_u64};
 use crate::base::ids::{Lsn, SegmentNumber};
+
+/// Where a group is when its writers are acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum AckedWhen {
+    /// In memory, in its place in the log.
+    Held,
+    /// In the hands of the operating system.
+    Written,
+    /// On stable storage: the caller will sync it.
+    Synced,
+}
 
 /// The last group of a log so far: what the next group follows and the next segment names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -26,6 +26,10 @@
 //! 7. The log ends behind the last *whole* batch. A batch of several fragments that is given up is
 //!    taken out of it at once: its segments are spares, and the next one names the group before it.
 //!    Replay ends there, too, so that no position is recorded beside the log that it leads to.
+//! 8. Deferred groups are held in memory: never beside a younger group that is written, a segment
+//!    that is started, or a position that is recorded, at most [`HELD_BYTES_MAX`] and one group
+//!    more. Their writers have been acknowledged: if they cannot be written, nothing becomes
+//!    durable any more, as after a failed sync.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,8 +39,12 @@ use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::log::ring::{Preparation, Ready, Ring, SegmentInfo, SegmentNeed, SegmentRequest};
-use crate::log::{GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
+use crate::log::{AckedWhen, GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
 use crate::storage::{LogKind, LogRegion, Storage};
+
+mod held;
+
+use held::HELD_BYTES_MAX;
 
 /// Identity of the log and size of its segments.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +105,10 @@ pub(crate) struct Wal {
     /// Whether the last append failed, so that its group, which is not part of the log, may be
     /// found by a replay as long as no other one follows.
     tail_unknown: AtomicBool,
+    /// When the oldest of the groups that are held was appended; 0 if none is.
+    held_since: AtomicU64,
+    /// Whether a background thread looks at what is held, again and again until nothing is.
+    held_watched: AtomicBool,
     /// Whether any write was synchronous: from then on new segments are zeroed, and only zeroed
     /// ones are recycled.
     synced_once: AtomicBool,
@@ -148,6 +160,16 @@ impl Active {
     /// that a store which is opened for a few writes prepares none.
     fn is_filling(&self) -> bool {
         self.writer.as_ref().is_some_and(|writer| writer.room() < 3 * writer.bytes())
+    }
+
+    /// As [`SegmentWriter::write_out`].
+    fn write_out(&mut self) -> Result<()> {
+        self.writer.iter_mut().try_for_each(SegmentWriter::write_out)
+    }
+
+    /// As [`SegmentWriter::held_bytes`].
+    fn held_bytes(&self) -> usize {
+        self.writer.as_ref().map_or(0, SegmentWriter::held_bytes)
     }
 
     fn take_appended_bytes(&mut self) -> u64 {
@@ -211,26 +233,29 @@ impl Wal {
             room: AtomicU64::new(0),
             requested: AtomicBool::new(false),
             tail_unknown: AtomicBool::new(false),
+            held_since: AtomicU64::new(0),
+            held_watched: AtomicBool::new(false),
             synced_once: AtomicBool::new(false),
             request_segment,
         })
     }
 
-    /// Appends one group; returns its LSN. `sync`: the caller will sync it, so the next group
-    /// starts in a new 4 KiB unit (H37).
+    /// Appends one group; returns its LSN. Behind one that the caller will sync the next one starts
+    /// in a new 4 KiB unit (H37).
     ///
     /// Requires: the caller leads the commit queue.
     ///
     /// # Errors
     /// The device's: the group is not part of the log then, even if parts of it are on disk.
-    /// `NoSpace` if no segment could be prepared.
-    pub(crate) fn append(&self, parts: &[&[u8]], count: u32, sync: bool) -> Result<Lsn> {
-        if sync && !self.synced_once.load(Ordering::Relaxed) {
+    /// `NoSpace` if no segment could be prepared. `Poisoned` if deferred groups before it are not
+    /// part of the log either (invariant 8).
+    pub(crate) fn append(&self, parts: &[&[u8]], count: u32, acked: AckedWhen) -> Result<Lsn> {
+        if acked == AckedWhen::Synced && !self.synced_once.load(Ordering::Relaxed) {
             self.synced_once.store(true, Ordering::Relaxed);
             // The ready segment may not be zeroed: the next append requests one that is.
             self.requested.store(false, Ordering::Relaxed);
         }
-        let appended = self.append_group(parts, count, sync);
+        let appended = self.append_group(parts, count, acked);
         if appended.is_err() != self.tail_unknown.load(Ordering::Relaxed) {
             self.tail_unknown.store(appended.is_err(), Ordering::Relaxed);
         }
@@ -249,12 +274,24 @@ impl Wal {
         if !self.tail_unknown.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.append(&[&[]], 0, false).map(|_| ())
+        self.append(&[&[]], 0, AckedWhen::Written).map(|_| ())
     }
 
-    fn append_group(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<Lsn> {
-        let bytes: usize = parts.iter().map(|p| p.len()).sum();
+    fn append_group(&self, parts: &[&[u8]], count: u32, acked: AckedWhen) -> Result<Lsn> {
         let mut active = self.active.lock();
+        let appended = self.append_locked(&mut active, parts, count, acked);
+        self.end_holding(&active, appended)
+    }
+
+    fn append_locked(
+        &self,
+        active: &mut Active,
+        parts: &[&[u8]],
+        count: u32,
+        acked: AckedWhen,
+    ) -> Result<Lsn> {
+        let pad = acked == AckedWhen::Synced;
+        let bytes: usize = parts.iter().map(|p| p.len()).sum();
         let before = active.unit();
         let room = active.room();
         let synced = pad && self.synced_once.load(Ordering::Relaxed);
@@ -262,17 +299,23 @@ impl Wal {
         // possible.
         let leaves = synced && !active.zeroed && self.ring.lock().has_zeroed();
         let lsn = match &mut active.writer {
-            Some(writer) if room > 0 && room >= bytes as u64 && !leaves => {
-                writer.append(GroupType::Full, parts, count, pad, self.durable_lsn())?
-            }
-            _ => self.append_in_next(&mut active, parts, bytes as u64, count, pad)?,
+            Some(writer) if room > 0 && room >= bytes as u64 && !leaves => match acked {
+                AckedWhen::Held if bytes <= HELD_BYTES_MAX => {
+                    writer.hold(parts, count, self.durable_lsn())?
+                }
+                _ => writer.append(GroupType::Full, parts, count, pad, self.durable_lsn())?,
+            },
+            _ => self.append_in_next(active, parts, bytes as u64, count, pad)?,
         };
+        if active.held_bytes() > 0 && (active.held_bytes() > HELD_BYTES_MAX || self.is_held_due()) {
+            active.write_out()?;
+        }
         let previous = self.written_lsn.load(Ordering::Relaxed);
         assert!(lsn.get() > previous, "group {lsn} is written after group {previous}");
         self.written_lsn.store(lsn.get(), Ordering::Release);
         if active.is_settled() {
             self.set_settled(lsn.get());
-        } else if active.unit() != before {
+        } else if active.unit() != before && active.held_bytes() == 0 {
             // The preceding groups end where this one starts, or in an earlier segment.
             self.set_settled(previous);
         }
@@ -307,6 +350,8 @@ impl Wal {
         count: u32,
         pad: bool,
     ) -> Result<Lsn> {
+        // The next segment names the last group as its predecessor.
+        active.write_out()?;
         let (end, durable) = (active.position(), self.durable_lsn());
         self.ring.lock().note_group(bytes);
         // The active segment gets no further groups.
@@ -533,12 +578,20 @@ impl Wal {
     ///
     /// Requires: the caller leads the commit queue.
     pub(crate) fn settle(&self) -> (Lsn, LogPosition) {
-        let settled = self.active.lock().is_settled();
+        let (settled, full) = {
+            let active = self.active.lock();
+            (active.is_settled(), active.room() == 0)
+        };
         if !settled {
-            // A failed write seals the segment: nothing is written to the unit then either.
-            self.append_group(&[&[]], 0, true)
-                .map(|_| ())
-                .ignore_error("the segment is sealed, which settles its groups too");
+            // A failed write seals the segment: nothing is written to the unit then either. If it
+            // was to write groups that are held, all syncs fail from now on.
+            let reason = "the segment is sealed, which settles its groups too";
+            match full {
+                true => self.write_out().ignore_error(reason),
+                false => {
+                    self.append_group(&[&[]], 0, AckedWhen::Synced).map(|_| ()).ignore_error(reason)
+                }
+            }
         }
         let active = self.active.lock();
         let lsn = self.written_lsn();
@@ -715,7 +768,7 @@ impl Wal {
         if self.active.lock().room() == 0 {
             self.prepare_missing()?;
         }
-        let lsn = self.append(&[&[]], 0, true)?;
+        let lsn = self.append(&[&[]], 0, AckedWhen::Synced)?;
         self.sync_to(lsn)
     }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use super::AckedWhen::{Synced, Written};
 use super::test_storage::{Effect, Fault, MemStorage};
 use super::wal::{Wal, WalOptions};
 use super::{LogPosition, LogSource, replay};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber, segment, segments};
 use crate::log::wal::FoundLog;
+
 use crate::storage::{LogKind, Storage};
 
 const SEGMENT_BYTES: u64 = 8 << 10;
@@ -16,7 +18,7 @@ fn start(storage: &MemStorage) -> Wal {
     start_with(storage, SEGMENT_BYTES)
 }
 
-fn start_with(storage: &MemStorage, segment_bytes: u64) -> Wal {
+pub(super) fn start_with(storage: &MemStorage, segment_bytes: u64) -> Wal {
     let options = WalOptions { lineage: Lineage::new(7), opening: 1, segment_bytes };
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let request_segment = Box::new(|| {});
@@ -28,13 +30,13 @@ fn new_log() -> FoundLog {
     FoundLog { live: Vec::new(), next_number: SegmentNumber::FIRST, end: LogPosition::ORIGIN }
 }
 
-fn source(start: LogPosition, durable_lsn: Lsn) -> LogSource {
+pub(super) fn source(start: LogPosition, durable_lsn: Lsn) -> LogSource {
     let (kind, lineage, nonce) = (LogKind::Wal, Lineage::new(7), Nonce::NONE);
     LogSource { kind, start, durable_lsn, lineage, nonce }
 }
 
 /// Payloads that a replay finds, empty groups left out.
-fn read(storage: &MemStorage, known_durable: Lsn) -> Vec<Vec<u8>> {
+pub(super) fn read(storage: &MemStorage, known_durable: Lsn) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     replay(storage, source(LogPosition::ORIGIN, known_durable), &mut |group| {
         if !group.payload.is_empty() {
@@ -54,7 +56,7 @@ fn a_full_segment_can_be_finished() {
     let wal = start(&storage);
     for i in 0..2u8 {
         // Each group ends with its 4 KiB unit.
-        wal.append(&[&[i; 100]], 1, true).unwrap();
+        wal.append(&[&[i; 100]], 1, Synced).unwrap();
     }
     wal.finish().unwrap();
     assert_eq!(wal.live_segments().len(), 2);
@@ -69,14 +71,14 @@ fn nothing_is_acknowledged_behind_a_start_that_failed() {
     for effect in [Effect::Nothing, Effect::Half, Effect::All] {
         let storage = MemStorage::default();
         let wal = start(&storage);
-        wal.append(&[&[1; 6000]], 1, false).unwrap();
+        wal.append(&[&[1; 6000]], 1, Written).unwrap();
         wal.prepare_missing().unwrap();
         let kind = ErrorKind::NoSpace;
         storage.set_fault(Some(Fault { at: storage.calls(), times: 1, kind, effect }));
-        let error = wal.append(&[&[2; 6000]], 1, false).unwrap_err();
+        let error = wal.append(&[&[2; 6000]], 1, Written).unwrap_err();
         assert_eq!(error.kind(), kind);
         wal.prepare_missing().unwrap();
-        let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
+        let lsn = wal.append(&[&[3; 10]], 1, Synced).unwrap();
         wal.sync_to(lsn).unwrap();
         assert_eq!(read(&storage, lsn), [vec![1; 6000], vec![3; 10]], "{effect:?}");
     }
@@ -89,7 +91,7 @@ fn a_batch_that_fails_between_segments_is_given_up() {
     for failing in 0..8 {
         let storage = MemStorage::default();
         let wal = start(&storage);
-        wal.append(&[&[1; 10]], 1, false).unwrap();
+        wal.append(&[&[1; 10]], 1, Written).unwrap();
         wal.prepare_missing().unwrap();
         let kind = ErrorKind::NoSpace;
         let at = storage.calls() + failing;
@@ -97,7 +99,7 @@ fn a_batch_that_fails_between_segments_is_given_up() {
         // Only one more segment is ready: the batch needs three, and the log is closed to more.
         wal.close();
         let before = wal.live_segments();
-        wal.append(&[&[2; 20_000]], 1, false).unwrap_err();
+        wal.append(&[&[2; 20_000]], 1, Written).unwrap_err();
         storage.set_fault(None);
         // The start of the first one may have failed: then it has no fragment.
         let after = wal.live_segments();
@@ -108,7 +110,7 @@ fn a_batch_that_fails_between_segments_is_given_up() {
         let (last, position) = wal.settle();
         assert_eq!(position.lsn, last.next());
         wal.prepare_missing().unwrap();
-        let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
+        let lsn = wal.append(&[&[3; 10]], 1, Synced).unwrap();
         wal.sync_to(lsn).unwrap();
         assert_eq!(read(&storage, lsn), [vec![1; 10], vec![3; 10]], "{failing}");
         let mut behind = Vec::new();
@@ -128,7 +130,7 @@ fn a_batch_that_fails_between_segments_is_given_up() {
 fn only_what_is_settled_can_be_synced() {
     let storage = MemStorage::default();
     let wal = start(&storage);
-    let lsn = wal.append(&[&[1; 10]], 1, false).unwrap();
+    let lsn = wal.append(&[&[1; 10]], 1, Written).unwrap();
     assert_eq!(wal.sync_to(lsn).unwrap_err().kind(), ErrorKind::Poisoned);
     assert!(wal.is_failed() && wal.durable_lsn() < lsn);
     wal.sync_to(wal.settle().0).unwrap_err();
@@ -155,7 +157,7 @@ fn a_recorded_position_is_durable() {
     let storage = files(&disk);
     storage.write_root_record(b"root", SegmentNumber::FIRST).unwrap();
     let wal = Wal::start(storage, options, new_log(), want).unwrap();
-    wal.append(&[b"a"], 1, false).unwrap();
+    wal.append(&[b"a"], 1, Written).unwrap();
     let (lsn, position) = wal.settle();
     wal.sync_position(lsn).unwrap();
     let after = files(&disk.crash(CrashPolicy::Nothing, 0));
@@ -173,7 +175,7 @@ fn segments_are_recycled() {
         let storage = MemStorage::default();
         let wal = start(&storage);
         for i in 0..3 {
-            wal.append(&[&[i; 5000]], 1, synced).unwrap();
+            wal.append(&[&[i; 5000]], 1, if synced { Synced } else { Written }).unwrap();
             wal.prepare_missing().unwrap();
         }
         let live = wal.live_segments();
@@ -184,7 +186,7 @@ fn segments_are_recycled() {
         let kept = storage.list_logs(LogKind::Wal).unwrap();
         assert!(kept.contains(&first) && kept.contains(&second), "synced {synced}: {kept:?}");
         // The one that is ready was made as the others were.
-        wal.append(&[&[7; 5000]], 1, true).unwrap();
+        wal.append(&[&[7; 5000]], 1, Synced).unwrap();
         wal.prepare_missing().unwrap();
         let left = storage.list_logs(LogKind::Wal).unwrap();
         // The second one was not zeroed, unless for writers that sync.
@@ -200,11 +202,11 @@ fn a_segment_that_cannot_be_recycled_goes() {
     let storage = MemStorage::default();
     let wal = start(&storage);
     for i in 0..2 {
-        wal.append(&[&[i; 5000]], 1, true).unwrap();
+        wal.append(&[&[i; 5000]], 1, Synced).unwrap();
         wal.prepare_missing().unwrap();
     }
     let active = *wal.live_segments().last().unwrap();
-    let lsn = wal.append(&[&[2; 5000]], 1, true).unwrap();
+    let lsn = wal.append(&[&[2; 5000]], 1, Synced).unwrap();
     wal.sync_position(lsn).unwrap();
     wal.release_before(active);
     let last = *wal.live_segments().last().unwrap();
@@ -229,7 +231,7 @@ fn an_opening_without_a_write_adds_nothing() {
     idle.finish().unwrap();
     assert!(storage.list_logs(LogKind::Wal).unwrap().is_empty());
     let wal = start(&storage);
-    wal.append(&[b"first"], 1, true).unwrap();
+    wal.append(&[b"first"], 1, Synced).unwrap();
     wal.finish().unwrap();
     let found = |from: LogPosition| {
         let mut payloads = Vec::new();
@@ -254,7 +256,7 @@ fn an_opening_without_a_write_adds_nothing() {
     idle.finish().unwrap();
     assert_eq!(storage.list_logs(LogKind::Wal).unwrap(), segments([1]));
     let wal = open(3);
-    wal.append(&[b"second"], 1, true).unwrap();
+    wal.append(&[b"second"], 1, Synced).unwrap();
     wal.finish().unwrap();
     let (_, payloads) = found(position);
     assert_eq!(payloads[0], b"second");
@@ -269,11 +271,11 @@ fn syncs_leave_a_reserved_segment() {
     // A second group does not fit, and leaves room for small ones.
     let wal = start_with(&storage, 64 << 10);
     for i in 0..2 {
-        wal.append(&[&[i; 40_000]], 1, false).unwrap();
+        wal.append(&[&[i; 40_000]], 1, Written).unwrap();
         wal.prepare_missing().unwrap();
     }
     assert_eq!(wal.live_segments(), segments([1, 2]));
-    wal.append(&[&[2; 10]], 1, true).unwrap();
+    wal.append(&[&[2; 10]], 1, Synced).unwrap();
     assert_eq!(wal.live_segments(), segments([1, 2]), "a sync does not wait for zeros");
     assert!(wal.requested_segment().is_some());
     wal.prepare_missing().unwrap();
@@ -281,9 +283,9 @@ fn syncs_leave_a_reserved_segment() {
         !storage.list_logs(LogKind::Wal).unwrap().contains(&segment(3)),
         "it was only reserved"
     );
-    let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
+    let lsn = wal.append(&[&[3; 10]], 1, Synced).unwrap();
     assert_eq!(wal.live_segments(), segments([1, 2, 4]));
-    wal.append(&[&[4; 10]], 1, true).unwrap();
+    wal.append(&[&[4; 10]], 1, Synced).unwrap();
     assert_eq!(wal.live_segments(), segments([1, 2, 4]));
     assert_eq!(read(&storage, lsn).len(), 5);
 }
@@ -295,10 +297,10 @@ fn syncs_leave_a_reserved_segment() {
 fn a_stale_request_prepares_nothing() {
     let storage = MemStorage::default();
     let wal = start(&storage);
-    wal.append(&[&[1; 5000]], 1, true).unwrap();
+    wal.append(&[&[1; 5000]], 1, Synced).unwrap();
     let request = wal.requested_segment().unwrap();
     wal.prepare(request).unwrap();
-    wal.append(&[&[2; 5000]], 1, true).unwrap();
+    wal.append(&[&[2; 5000]], 1, Synced).unwrap();
     assert_eq!(wal.live_segments().len(), 2);
     wal.prepare(request).unwrap();
     let late = Error::new(ErrorKind::NoSpace, "for the segment that is live by now");

@@ -4,9 +4,12 @@
 //! segment that may be any page, so the first write to each page covers all of it: zeros follow the
 //! group, and the next group overwrites them.
 //!
-//! Invariants: (1) one group is one write; (2) after a failed write nothing is appended to the
-//! segment, unless `rollback` has truncated it; (3) `chain` is always the last group whose write
-//! succeeded.
+//! Groups may be *held*: they are numbered, and have their place, but wait in memory for the next
+//! group that is written, or for `write_out`, and go with it in one write.
+//!
+//! Invariants: (1) a write has whole groups; (2) after a failed write nothing is appended to the
+//! segment, unless `rollback` has truncated it; (3) `chain` is always the last group that is held
+//! or whose write succeeded; (4) what is held ends at `offset`, and nothing behind it is written.
 
 use std::sync::Arc;
 
@@ -40,6 +43,16 @@ pub(crate) struct SegmentIdentity {
     pub(crate) nonce: Nonce,
 }
 
+/// What becomes of a group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// It waits in memory.
+    Hold,
+    Write,
+    /// The next one starts in a new unit.
+    WriteAndPad,
+}
+
 /// Appends groups to one segment of a log.
 pub(crate) struct SegmentWriter {
     region: Arc<dyn LogRegion>,
@@ -54,7 +67,10 @@ pub(crate) struct SegmentWriter {
     appended_bytes: u64,
     chain: GroupLink,
     sealed: bool,
+    /// What is written next. It begins with the groups that are held.
     buf: Vec<u8>,
+    /// Bytes of the groups that are held.
+    held: usize,
 }
 
 impl SegmentWriter {
@@ -104,9 +120,10 @@ impl SegmentWriter {
             chain: GroupLink { segment: identity.segment, ..prev },
             sealed: false,
             buf: Vec::new(),
+            held: 0,
         };
         let payload = start.encode();
-        writer.write_group(GroupType::SegmentStart, &[&payload], 0, false, durable_lsn)?;
+        writer.write_group(GroupType::SegmentStart, &[&payload], 0, How::Write, durable_lsn)?;
         Ok(writer)
     }
 
@@ -140,7 +157,8 @@ impl SegmentWriter {
         }
     }
 
-    /// The last group whose write succeeded: what the next segment names as its predecessor.
+    /// The last group that is held or whose write succeeded: what the next segment names as its
+    /// predecessor.
     pub(crate) fn chain(&self) -> GroupLink {
         self.chain
     }
@@ -148,7 +166,17 @@ impl SegmentWriter {
     /// Whether no unit of [`PAD_BYTES`] that holds groups will be written again: the next group
     /// starts in a new unit, or the segment has no room for one.
     pub(crate) fn is_settled(&self) -> bool {
-        self.offset.is_multiple_of(PAD_BYTES) || self.room() == 0
+        self.held == 0 && (self.offset.is_multiple_of(PAD_BYTES) || self.room() == 0)
+    }
+
+    /// Bytes of the groups that are held.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held
+    }
+
+    /// Whether groups that were held could not be written: the log lacks them for good.
+    pub(crate) fn has_lost_groups(&self) -> bool {
+        self.sealed && self.held > 0
     }
 
     /// Number of the unit of [`PAD_BYTES`] that the next group starts in.
@@ -161,12 +189,12 @@ impl SegmentWriter {
         self.identity.segment
     }
 
-    /// Bytes of the segment that are written, padding included.
+    /// Bytes of the segment that are written or held, padding included.
     pub(crate) fn bytes(&self) -> u64 {
         self.offset
     }
 
-    /// Bytes of groups written since the last call, padding not counted.
+    /// Bytes of groups written or held since the last call, padding not counted.
     pub(crate) fn take_appended_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.appended_bytes)
     }
@@ -200,8 +228,51 @@ impl SegmentWriter {
         durable_lsn: Lsn,
     ) -> Result<Lsn> {
         assert!(ty != GroupType::SegmentStart, "a segment is started once");
-        self.write_group(ty, parts, count, pad_after, durable_lsn)?;
+        let how = if pad_after { How::WriteAndPad } else { How::Write };
+        self.write_group(ty, parts, count, how, durable_lsn)?;
         Ok(self.chain.lsn)
+    }
+
+    /// Appends a whole batch or several as one group that is [held](self); otherwise as
+    /// [`append`](Self::append).
+    ///
+    /// # Errors
+    /// `Poisoned` if the segment is sealed.
+    pub(crate) fn hold(&mut self, parts: &[&[u8]], count: u32, durable_lsn: Lsn) -> Result<Lsn> {
+        self.write_group(GroupType::Full, parts, count, How::Hold, durable_lsn)?;
+        Ok(self.chain.lsn)
+    }
+
+    /// Writes what is held.
+    ///
+    /// # Errors
+    /// The device's: the segment is sealed then, and [lacks groups](Self::has_lost_groups).
+    pub(crate) fn write_out(&mut self) -> Result<()> {
+        if self.held == 0 {
+            return Ok(());
+        }
+        self.check_open()?;
+        let padding = self.padding(self.offset, self.offset);
+        self.buf.resize(self.buf.len() + padding, 0);
+        let written = self.region.write_at(&[&self.buf], self.offset - self.held as u64);
+        self.note_written(written)
+    }
+
+    /// Ends a write of all that is held.
+    fn note_written(&mut self, written: Result<()>) -> Result<()> {
+        match &written {
+            Ok(()) => self.held = 0,
+            Err(_) => self.sealed = true,
+        }
+        written
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if !self.sealed {
+            return Ok(());
+        }
+        let what = format!("{} was sealed after a failed write", self.region.name());
+        Err(Error::new(ErrorKind::Poisoned, what))
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a payload has at most 1 GiB")]
@@ -210,15 +281,10 @@ impl SegmentWriter {
         ty: GroupType,
         parts: &[&[u8]],
         count: u32,
-        pad_after: bool,
+        how: How,
         durable_lsn: Lsn,
     ) -> Result<()> {
-        if self.sealed {
-            return Err(Error::new(
-                ErrorKind::Poisoned,
-                format!("{} was sealed after a failed write", self.region.name()),
-            ));
-        }
+        self.check_open()?;
         assert!(
             durable_lsn <= self.chain.lsn,
             "durable LSN {durable_lsn} is ahead of the log, which ends with {}",
@@ -234,7 +300,7 @@ impl SegmentWriter {
         assert!(room > 0 && payload_len <= room, "{payload_len} bytes in a room of {room}");
         let header = Header {
             ty,
-            pad_after,
+            pad_after: how == How::WriteAndPad,
             opening: self.identity.opening,
             lsn,
             durable_lsn,
@@ -242,7 +308,10 @@ impl SegmentWriter {
             payload_len: payload_len as u32,
             payload_crc: payload_crc(self.chain.crc, parts),
         };
-        let checksum = self.write_bytes(&header, parts).inspect_err(|_| self.sealed = true)?;
+        let checksum = match how {
+            How::Hold => self.hold_bytes(&header, parts),
+            How::Write | How::WriteAndPad => self.write_bytes(&header, parts)?,
+        };
         self.appended_bytes += header.group_bytes();
         let next_offset = header.next_offset(self.offset);
         assert!(next_offset > self.offset, "offset {next_offset} after offset {}", self.offset);
@@ -251,51 +320,68 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes header, payload and padding in one request.
-    fn write_bytes(&mut self, header: &Header, parts: &[&[u8]]) -> Result<u32> {
-        const ZEROS: [u8; to_usize(PAD_BYTES)] = [0; to_usize(PAD_BYTES)];
-        let end = self.offset + header.group_bytes();
-        let mut padded_end = header.next_offset(self.offset);
-        if self.stale && end.next_multiple_of(PAD_BYTES) > self.offset.next_multiple_of(PAD_BYTES) {
-            // The group is the first to write to its last page.
-            padded_end = end.next_multiple_of(PAD_BYTES);
+    /// Adds a group to those that are held.
+    fn hold_bytes(&mut self, header: &Header, parts: &[&[u8]]) -> u32 {
+        self.buf.truncate(self.held);
+        let checksum = header.encode(self.seed, &mut self.buf);
+        parts.iter().for_each(|part| self.buf.extend_from_slice(part));
+        self.held = self.buf.len();
+        checksum
+    }
+
+    /// Bytes of zeros behind a write whose last group ends at `end` and is followed by one at
+    /// `next`.
+    fn padding(&self, end: u64, next: u64) -> usize {
+        let (from, mut to) = (self.offset - self.held as u64, next);
+        if self.stale && end.next_multiple_of(PAD_BYTES) > from.next_multiple_of(PAD_BYTES) {
+            // The write is the first to its last page.
+            to = end.next_multiple_of(PAD_BYTES);
         }
         if self.capacity != 0 {
-            padded_end = padded_end.min(self.capacity);
+            to = to.min(self.capacity);
+            assert!(
+                end <= self.capacity,
+                "a group up to offset {end} in a segment of {} bytes",
+                self.capacity
+            );
         }
-        assert!(
-            self.capacity == 0 || end <= self.capacity,
-            "a group up to offset {end} in a segment of {} bytes",
-            self.capacity
-        );
-        let (padding, _) = ZEROS.split_at(to_usize(padded_end - end));
+        to_usize(to - end)
+    }
+
+    /// Writes what is held, header, payload and padding in one request.
+    fn write_bytes(&mut self, header: &Header, parts: &[&[u8]]) -> Result<u32> {
+        const ZEROS: [u8; to_usize(PAD_BYTES)] = [0; to_usize(PAD_BYTES)];
+        let (from, end) = (self.offset - self.held as u64, self.offset + header.group_bytes());
+        let padding = self.padding(end, header.next_offset(self.offset));
+        let bytes = end + padding as u64 - from;
         let copied = to_usize(u64::from(header.payload_len)) <= COPIED_PAYLOAD_BYTES_MAX;
         let is_whole = |bytes: u64| bytes.is_multiple_of(PAD_BYTES);
-        let pages = header.pad_after && is_whole(self.offset) && is_whole(padded_end - self.offset);
-        self.buf.clear();
+        let pages = header.pad_after && self.held == 0 && is_whole(from) && is_whole(bytes);
+        self.buf.truncate(self.held);
         if copied && pages {
             // In memory as a device takes it, without another copy. It is not moved below.
-            self.buf.reserve(to_usize(padded_end - self.offset + PAD_BYTES));
+            self.buf.reserve(to_usize(bytes + PAD_BYTES));
             self.buf.resize(self.buf.as_ptr().align_offset(to_usize(PAD_BYTES)), 0);
         }
-        let skipped = self.buf.len();
+        let skipped = self.buf.len() - self.held;
         let checksum = header.encode(self.seed, &mut self.buf);
-        if copied {
+        let (padding, _) = ZEROS.split_at(padding);
+        let written = if copied {
             parts.iter().for_each(|part| self.buf.extend_from_slice(part));
             self.buf.extend_from_slice(padding);
-            let (_, group) = self.buf.split_at(skipped);
-            if pages {
-                self.region.write_pages_at(group, self.offset)?;
-            } else {
-                self.region.write_at(&[group], self.offset)?;
+            let (_, groups) = self.buf.split_at(skipped);
+            match pages {
+                true => self.region.write_pages_at(groups, from),
+                false => self.region.write_at(&[groups], from),
             }
         } else {
             let mut all: Vec<&[u8]> = Vec::with_capacity(parts.len() + 2);
             all.push(&self.buf);
             all.extend_from_slice(parts);
             all.push(padding);
-            self.region.write_at(&all, self.offset)?;
-        }
+            self.region.write_at(&all, from)
+        };
+        self.note_written(written)?;
         Ok(checksum)
     }
 
@@ -306,6 +392,7 @@ impl SegmentWriter {
     /// The device's, `Unsupported` for a log of fixed capacity: how much of the failed group is on
     /// disk stays unknown, and the segment sealed.
     pub(crate) fn rollback(&mut self) -> Result<()> {
+        assert_eq!(self.held, 0, "{} lacks groups that were held", self.region.name());
         assert!(self.sealed, "{} is rolled back without a failed write", self.region.name());
         self.region.cut(self.offset)?;
         self.region.sync()?;

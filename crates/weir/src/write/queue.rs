@@ -29,8 +29,8 @@ use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::memory::Category;
 use crate::base::sched::{self, Mutex};
 use crate::heat::counters::is_sampled;
-use crate::log::LogPosition;
 use crate::log::wal::Wal;
+use crate::log::{AckedWhen, LogPosition};
 use crate::options::Durability;
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Flushable, SuperVersion, Tree};
@@ -346,6 +346,11 @@ impl LeadAccess<'_> {
         self.queue.freeze_all(trees);
     }
 
+    /// As [`Wal::write_out`].
+    pub(crate) fn write_out(&self) -> Result<()> {
+        self.queue.wal.write_out()
+    }
+
     /// As [`Wal::settle`]: the LSN to sync up to before the position of the next group, returned
     /// beside it, may be recorded.
     pub(crate) fn settle_log(&self) -> (Lsn, LogPosition) {
@@ -501,17 +506,21 @@ impl CommitQueue {
         if logged_count == 0 {
             return self.wal.end_unknown_tail().map(|()| Lsn::ZERO);
         }
-        let sync = batches.iter().any(|b| b.durability == Durability::Sync);
+        let acked = match batches.iter().map(|b| b.durability).max().unwrap_or_default() {
+            Durability::None | Durability::Deferred => AckedWhen::Held,
+            Durability::Buffered => AckedWhen::Written,
+            Durability::Sync => AckedWhen::Synced,
+        };
         let (head, head_bytes) = varint(first_seq);
         let head = &head[..head_bytes];
         if let [only] = batches {
-            return self.wal.append(&[head, &only.bytes], logged_count, sync);
+            return self.wal.append(&[head, &only.bytes], logged_count, acked);
         }
         let mut parts: Vec<&[u8]> = Vec::with_capacity(batches.len() + 1);
         parts.push(head);
         let logged = batches.iter().filter(|b| b.durability != Durability::None);
         parts.extend(logged.map(|b| b.bytes.as_slice()));
-        self.wal.append(&parts, logged_count, sync)
+        self.wal.append(&parts, logged_count, acked)
     }
 
     fn count(&self, batches: &[&PendingBatch], total: u64, bytes: u64) {

@@ -53,6 +53,7 @@ pub(super) fn act(scene: &mut Scene, reaction: Reaction) -> Outcome {
             acknowledged: false,
             durable: false,
             unlogged: false,
+            deferred: false,
             void: false,
         });
         let (handle, told, beside) = (db.clone(), Arc::clone(&told), Arc::clone(&beside));

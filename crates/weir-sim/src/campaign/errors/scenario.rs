@@ -21,6 +21,7 @@ pub(super) enum Scenario {
     OpenReadOnly,
     Write,
     WriteSync,
+    WriteDeferred,
     BigBatch,
     Flush,
     Compact,
@@ -37,13 +38,14 @@ pub(super) enum Scenario {
 }
 
 /// All of them, with their names.
-pub(super) const SCENARIOS: [(Scenario, &str); 21] = [
+pub(super) const SCENARIOS: [(Scenario, &str); 22] = [
     (Scenario::Create, "create"),
     (Scenario::OpenClean, "open"),
     (Scenario::OpenCrashed, "open after a crash"),
     (Scenario::OpenReadOnly, "open for reading"),
     (Scenario::Write, "write"),
     (Scenario::WriteSync, "write and sync"),
+    (Scenario::WriteDeferred, "write deferred"),
     (Scenario::BigBatch, "batch larger than a segment"),
     (Scenario::Flush, "flush"),
     (Scenario::Compact, "compact"),
@@ -119,6 +121,7 @@ pub(super) fn prepare(scenario: Scenario) -> Outcome<(Disk, Ledger)> {
                 acknowledged: true,
                 durable: true,
                 unlogged: false,
+                deferred: false,
                 void: false,
             });
         }
@@ -156,6 +159,7 @@ pub(super) fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
                 None => scene.sync_failed = true,
             }
         }
+        Scenario::WriteDeferred => deferred(scene, &db)?,
         Scenario::BigBatch => {
             let items = scene.some_items(60, 600, &["default", "second"]);
             scene.write(items, Durability::Buffered)?;
@@ -211,6 +215,25 @@ pub(super) fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
         _ => {}
     }
     scene.look()
+}
+
+/// Deferred writes that go out with a stronger one, with a sync, with a flush, by their number, and
+/// with the end of the store.
+fn deferred(scene: &mut Scene, db: &Db) -> Outcome {
+    scene.writes(12, Durability::Deferred)?;
+    scene.writes(2, Durability::Buffered)?;
+    scene.writes(12, Durability::Deferred)?;
+    let result = caught(|| db.sync());
+    match scene.tolerate("sync", result)? {
+        Some(()) => scene.ledger.all_durable(),
+        None => scene.sync_failed = true,
+    }
+    scene.writes(5, Durability::Deferred)?;
+    let result = caught(|| db.flush());
+    scene.tolerate("flush", result)?;
+    let items = scene.some_items(60, 600, &["default", "second"]);
+    scene.write(items, Durability::Deferred)?;
+    scene.writes(5, Durability::Deferred)
 }
 
 fn compact(scene: &mut Scene, db: &Db) -> Outcome {

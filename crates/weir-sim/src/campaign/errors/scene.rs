@@ -173,6 +173,7 @@ impl Scene {
             acknowledged,
             durable: acknowledged && durability == Durability::Sync,
             unlogged: durability == Durability::None,
+            deferred: durability == Durability::Deferred,
             void: durability != Durability::Sync,
         });
         self.tolerate("write", result)?;

@@ -16,6 +16,7 @@ use crate::device::sim::crash::CrashPolicy;
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::device::site::OpKind;
 use crate::log::{GroupType, LogSource, SegmentIdentity, SegmentWriter, replay};
+use crate::options::SentinelOptions;
 use crate::options::{Durability, Options};
 use crate::storage::files::Files;
 use crate::storage::files::names::class_of;
@@ -269,19 +270,22 @@ fn a_damaged_sentinel_is_had_again_from_what_it_hides() {
     let disk = SimDisk::new(SimOptions::default());
     let db = open(&disk);
     let keyspace = db.default_keyspace();
-    for i in 0..100u32 {
+    // So that it has a small share of the tree, and is not merged before the store is closed.
+    let on = keyspace.options().sentinels(SentinelOptions::default());
+    keyspace.set_options(on).expect("set");
+    for i in 0..1000u32 {
         keyspace.put(format!("key {i:04}"), format!("old {i}")).expect("put");
     }
     db.flush().expect("flushed");
     db.compact_range(..).expect("merged");
-    for i in (0..100u32).step_by(3) {
+    for i in (0..1000u32).step_by(3) {
         match i % 2 {
             0 => keyspace.put(format!("key {i:04}"), format!("new {i}")).expect("put"),
             _ => keyspace.delete(format!("key {i:04}")).expect("deleted"),
         }
     }
     db.flush().expect("flushed");
-    let range = b"key 0020".to_vec()..b"key 0060".to_vec();
+    let range = b"key 0200".to_vec()..b"key 0240".to_vec();
     assert!(keyspace.build_sentinel(range).expect("built"));
     db.close().expect("closed");
     let before = contents(&disk.copy());
