@@ -21,7 +21,7 @@ use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, polici
 use weir_sim::{fixtures, kill, museum, powercut, soak};
 
 /// The short forms of the campaigns, as in CI.
-const SHORT: [&str; 15] = [
+const SHORT: [&str; 16] = [
     "m --ops 40000",
     "rounds --ops 4000",
     "determinism --episodes 8",
@@ -31,6 +31,7 @@ const SHORT: [&str; 15] = [
     "b --sample 6000 --repair-every 2000",
     "soak --keys 40000",
     "kill --kills 20",
+    "kill --slots --kills 10",
     "powercut --histories 2 --images 40 --commits 1500",
     "m --slots --ops 20000",
     "determinism --slots --episodes 4",
