@@ -49,7 +49,7 @@ impl Mix {
             besides: 0,
             unlogged: rng.chance(1, 4),
             // What is drawn afterwards stays what it was.
-            deferred: rng.clone().chance(1, 4),
+            deferred: rng.clone().fork().chance(1, 4),
             power: rng.chance(3, 4),
             keyspaces: 1 + rng.below(u64::from(KEYSPACES)) as u8,
         }

@@ -282,6 +282,9 @@ pub fn run(settings: &Settings, program: &Path) -> Result<Report, String> {
         drop(spaces);
         db.close().map_err(|e| at(format!("close: {e}")))?;
     }
+    if settings.kills >= 100 && report.deferred_lost == 0 {
+        return Err(format!("no kill came while commits were deferred: {report:#?}"));
+    }
     Ok(report)
 }
 

@@ -51,6 +51,11 @@ impl Ledger {
         }
     }
 
+    /// Everything acknowledged so far survives a kill of the process.
+    pub fn all_written(&mut self) {
+        self.entries.iter_mut().filter(|e| e.acknowledged).for_each(|e| e.deferred = false);
+    }
+
     /// The store was closed in good order: unlogged entries are in tables now.
     pub fn closed(&mut self) {
         self.entries.iter_mut().for_each(|e| e.unlogged = false);

@@ -678,7 +678,8 @@ impl Runner {
         }
         self.last = at;
         self.synced = self.synced.min(at);
-        self.written = self.written.min(at);
+        // All of it has just survived.
+        self.written = at;
         Ok(())
     }
 

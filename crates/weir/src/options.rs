@@ -80,9 +80,10 @@ pub enum Durability {
     None,
     /// In a buffer of the log in this process (LDS, section 5.1): lost if the process is killed or
     /// ends without closing the store, but never kept without every logged write before it. It goes
-    /// to the operating system with the next write that asks for more, at 64 KiB, after 100 ms, and
-    /// when a memtable is frozen or the store synced or closed. Saves a call of the operating
-    /// system per write, some hundred nanoseconds to a microsecond. If that later write to the log
+    /// to the operating system with the next write that asks for more, at 64 KiB, after about 100
+    /// ms (later if all background threads are inside one flush), and when writers stall, a
+    /// memtable is frozen, or the store is synced or closed. Saves a call of the operating system
+    /// per commit group, some hundred nanoseconds to a microsecond. If that later write to the log
     /// fails, what was acknowledged is missing from it, and the store is poisoned.
     Deferred,
     /// In the log, in the operating system's hands: survives a process kill, not a power loss.

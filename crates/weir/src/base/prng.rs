@@ -56,13 +56,17 @@ impl Prng {
         Self::new(self.next_u64())
     }
 
-    /// 64 bits that no other store has, for its uuid. They come from the operating system, or in
-    /// simulation from the seed and the count of those drawn before.
+    /// 64 bits that no other store has, for its uuid, its lineage and its hash seed. They come from
+    /// the operating system, the clock and the process, which differ where a program was forked, or
+    /// in simulation from the seed and the count of those drawn before.
     #[expect(clippy::disallowed_types, reason = "it hashes nothing: its keys are wanted")]
     pub(crate) fn entropy() -> u64 {
         use std::hash::{BuildHasher, Hasher, RandomState};
-        crate::base::sched::virtual_entropy()
+        crate::base::sched::virtual_entropy().unwrap_or_else(|| {
             // Each has keys of its own, of the operating system's entropy.
-            .unwrap_or_else(|| RandomState::new().build_hasher().finish())
+            let random = RandomState::new().build_hasher().finish();
+            let now = crate::base::clock::unix_nanos();
+            Self::new(random ^ now ^ (u64::from(std::process::id()) << 17)).next_u64()
+        })
     }
 }

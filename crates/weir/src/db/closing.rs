@@ -144,6 +144,10 @@ impl Engine {
     /// The end of the log of a clean close.
     fn finish_log(&self) -> Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
+        if !writer.wal.is_failed() {
+            // Before the check: what a log that is sound holds is not lost with the store.
+            writer.committer.write_out_log(true)?;
+        }
         self.shared.health.check_sound().map_err(|cause| {
             let what = format!(
                 "the store was closed after a failure; what was not acknowledged as durable before \

@@ -5,36 +5,34 @@
 use std::time::Duration;
 
 use crate::base::clock;
+use crate::base::error::IgnoreError;
 use crate::db::engine::{Engine, Writer};
 
 impl Engine {
     /// Writes out what the log holds, if it has waited for long enough and nobody commits.
     pub(super) fn write_out_deferred(&self, writer: &Writer) {
-        if !writer.wal.is_held_due() || self.shared.health.is_poisoned() {
-            return;
-        }
-        let written = writer.committer.try_exclusively(|lead| lead.write_out());
-        if let Some(Err(error)) = written.map(Result::flatten) {
-            self.shared.poison(&error);
+        if writer.wal.is_held_due() && !writer.wal.is_failed() {
+            writer.committer.write_out_log(false).ignore_error("it has poisoned the store");
         }
     }
 
     /// How long a thread that looked at `looked_at` waits at most for the sake of deferred writes.
     pub(super) fn pause_of_deferred(&self, looked_at: u64) -> Option<Duration> {
-        let writer = self.writer.as_ref().filter(|_| !self.shared.health.is_poisoned())?;
-        let at = writer.wal.held_look_at(looked_at)?;
+        let writer = self.writer.as_ref()?;
+        let at = writer.wal.held_look_at(looked_at).filter(|_| !writer.wal.is_failed())?;
         Some(Duration::from_nanos(at.saturating_sub(clock::now_nanos())))
     }
 }
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
+    use std::ops::Range;
     use std::time::Duration;
 
     use crate::base::sched;
     use crate::base::sched::sim::Simulation;
     use crate::device::sim::{SimDisk, SimOptions};
-    use crate::{Db, Durability};
+    use crate::{Db, Durability, Error, ErrorKind, Options};
 
     fn open(disk: &SimDisk) -> Db {
         Db::builder("simulated").device(disk.dir()).seed(7).open().expect("opened")
@@ -79,6 +77,67 @@ mod tests {
                 db.close().expect("closed");
                 all.push("f");
                 assert_eq!(kept(&disk), all, "seed {seed}");
+            });
+        }
+    }
+
+    /// Writes that are not logged, of so many bytes each, in an actor of their own.
+    fn unlogged(db: &Db, keys: Range<u32>, bytes: usize, pause: Duration) -> sched::Thread {
+        let db = db.clone();
+        let write = move || {
+            let value = vec![0; bytes];
+            for n in keys {
+                db.put_with(format!("c{n}"), &value, Durability::None).expect("put");
+                sched::delay(pause);
+            }
+        };
+        sched::spawn("writer", write).expect("started")
+    }
+
+    /// Goal: nor are they forgotten where nothing is appended to the log: beside writers of `None`
+    /// that always wait for each other, while one stalls, with a paused background, and in a store
+    /// that is poisoned, there at once if it is closed. Method: what a kill leaves 150 ms later.
+    #[test]
+    fn deferred_writes_are_not_forgotten() {
+        let quick = Options::default().write_buffer_bytes(64 << 10).immutables_max(1);
+        for how in 0..5 {
+            let options = quick.clone();
+            Simulation::run(how, move |_| {
+                let disk = SimDisk::new(SimOptions::default());
+                let db = Db::builder("simulated").device(disk.dir()).seed(7);
+                let db = db.default_options(options).open().expect("opened");
+                db.put("a", "").expect("put");
+                db.put_with("b", "", Durability::Deferred).expect("put");
+                match how {
+                    0 => {}
+                    1 => {
+                        let pause = Duration::from_micros(500);
+                        let writers =
+                            [0..400, 1000..1400].map(|keys| unlogged(&db, keys, 10, pause));
+                        writers.into_iter().for_each(|writer| drop(writer.join()));
+                    }
+                    2 => {
+                        db.pause_background(true);
+                        let writer = unlogged(&db, 0..300, 1000, Duration::ZERO);
+                        sched::delay(Duration::from_millis(150));
+                        assert!(kept(&disk).contains(&"b".to_owned()), "beside a stall");
+                        db.pause_background(false);
+                        drop(writer.join());
+                    }
+                    3 => db.pause_background(true),
+                    _ => {
+                        let error = Error::new(ErrorKind::Poisoned, "for a test");
+                        db.handle.engine.shared.poison(&error);
+                    }
+                }
+                if how == 4 {
+                    drop(db.clone().close().expect_err("poisoned"));
+                } else {
+                    sched::delay(Duration::from_millis(150));
+                }
+                let kept = kept(&disk);
+                assert!(kept.contains(&"b".to_owned()), "{how}: {kept:?}");
+                db.pause_background(false);
             });
         }
     }

@@ -161,7 +161,7 @@ impl Engine {
         }
         if pending.count == 0 {
             self.shared.health.check_writable()?;
-            let (lsn, _) = committer.exclusively(|lead| lead.settle_log())?;
+            let (lsn, _) = committer.exclusively(|lead| lead.settle_log())??;
             self.sync_later(lsn, None);
             return Ok(Ticket::ended(Ok(Committed { lsn })));
         }
@@ -179,7 +179,7 @@ impl Engine {
     /// Makes every write that has returned so far durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.shared.health.check_writable()?;
-        let (last, _) = self.writer()?.committer.exclusively(|lead| lead.settle_log())?;
+        let (last, _) = self.writer()?.committer.exclusively(|lead| lead.settle_log())??;
         self.sync_to(last)
     }
 

@@ -111,7 +111,7 @@ impl Engine {
     fn install_keyspace(&self, writer: &Writer, name: &str, options: Options) -> Result<Arc<Tree>> {
         let pin = self.pin_log();
         // No group before this position can hold an entry of the new keyspace.
-        let (durable_lsn, position) = writer.committer.exclusively(|lead| lead.settle_log())?;
+        let (durable_lsn, position) = writer.committer.exclusively(|lead| lead.settle_log())??;
         self.sync_position(durable_lsn)?;
         let id = self.set.new_keyspace_id().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "all keyspace numbers of this store were used")
@@ -161,7 +161,7 @@ impl Engine {
         let tree = self.keyspace(name, KeyspaceAsk::Open)?;
         // What was acknowledged before is durable before the drop is: what was moved out of the
         // keyspace is not lost with it. Before the jobs end: who leads may be waiting for them.
-        let (durable_lsn, _) = writer.committer.exclusively(|lead| lead.settle_log())?;
+        let (durable_lsn, _) = writer.committer.exclusively(|lead| lead.settle_log())??;
         self.sync_position(durable_lsn)?;
         // Jobs of the keyspace end first, so that no edit names it after it is gone.
         self.jobs.close_keyspace(&self.shared, tree.id);

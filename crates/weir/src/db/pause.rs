@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::base::clock;
 use crate::db::Db;
 use crate::db::engine::Engine;
 
@@ -47,7 +48,7 @@ impl Engine {
                 return;
             }
             self.run_urgent();
-            self.shared.wait_for_work(seen, None);
+            self.shared.wait_for_work(seen, self.pause_of_deferred(clock::now_nanos()));
         }
     }
 }

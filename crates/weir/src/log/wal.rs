@@ -88,7 +88,7 @@ pub(crate) struct Wal {
     ring_changed: Condvar,
     sync: Mutex<SyncState>,
     synced: Condvar,
-    /// Largest LSN that was written to a segment.
+    /// Largest LSN that was written to a segment or is held.
     written_lsn: AtomicU64,
     /// Largest settled LSN (invariant 6); at most `written_lsn`.
     settled_lsn: AtomicU64,
@@ -165,6 +165,11 @@ impl Active {
     /// As [`SegmentWriter::write_out`].
     fn write_out(&mut self) -> Result<()> {
         self.writer.iter_mut().try_for_each(SegmentWriter::write_out)
+    }
+
+    /// As [`SegmentWriter::has_lost_groups`].
+    fn has_lost_groups(&self) -> bool {
+        self.writer.as_ref().is_some_and(SegmentWriter::has_lost_groups)
     }
 
     /// As [`SegmentWriter::held_bytes`].
@@ -577,20 +582,24 @@ impl Wal {
     /// group, which may be recorded once that LSN is durable.
     ///
     /// Requires: the caller leads the commit queue.
-    pub(crate) fn settle(&self) -> (Lsn, LogPosition) {
+    ///
+    /// # Errors
+    /// `Poisoned` if groups that were held could not be written; final.
+    pub(crate) fn settle(&self) -> Result<(Lsn, LogPosition)> {
         let (settled, full) = {
             let active = self.active.lock();
             (active.is_settled(), active.room() == 0)
         };
-        if !settled {
-            // A failed write seals the segment: nothing is written to the unit then either. If it
-            // was to write groups that are held, all syncs fail from now on.
-            let reason = "the segment is sealed, which settles its groups too";
-            match full {
-                true => self.write_out().ignore_error(reason),
-                false => {
-                    self.append_group(&[&[]], 0, AckedWhen::Synced).map(|_| ()).ignore_error(reason)
+        if !settled && full {
+            self.write_out()?;
+        } else if !settled {
+            let padded = self.append_group(&[&[]], 0, AckedWhen::Synced).map(|_| ());
+            if let Err(error) = padded {
+                if self.active.lock().has_lost_groups() {
+                    return Err(error);
                 }
+                // The segment is sealed, which settles its groups too: nothing is written to the
+                // unit then either.
             }
         }
         let active = self.active.lock();
@@ -598,7 +607,7 @@ impl Wal {
         self.set_settled(lsn.get());
         let position = active.position();
         assert!(position.lsn > lsn, "group {lsn} is written, the next one is {}", position.lsn);
-        (lsn, position)
+        Ok((lsn, position))
     }
 
     /// Makes the log durable up to `lsn`.
@@ -677,7 +686,7 @@ impl Wal {
         result
     }
 
-    /// Largest LSN that was written.
+    /// Largest LSN that was written or is held.
     pub(crate) fn written_lsn(&self) -> Lsn {
         Lsn::new(self.written_lsn.load(Ordering::Acquire))
     }
@@ -764,7 +773,7 @@ impl Wal {
         if !self.active.lock().begun {
             return Ok(());
         }
-        self.sync_to(self.settle().0)?;
+        self.sync_to(self.settle()?.0)?;
         if self.active.lock().room() == 0 {
             self.prepare_missing()?;
         }

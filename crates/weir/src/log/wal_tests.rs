@@ -107,7 +107,7 @@ fn a_batch_that_fails_between_segments_is_given_up() {
             after == before || failing == 0 && after.starts_with(&before),
             "{failing}: {after:?}"
         );
-        let (last, position) = wal.settle();
+        let (last, position) = wal.settle().unwrap();
         assert_eq!(position.lsn, last.next());
         wal.prepare_missing().unwrap();
         let lsn = wal.append(&[&[3; 10]], 1, Synced).unwrap();
@@ -133,7 +133,7 @@ fn only_what_is_settled_can_be_synced() {
     let lsn = wal.append(&[&[1; 10]], 1, Written).unwrap();
     assert_eq!(wal.sync_to(lsn).unwrap_err().kind(), ErrorKind::Poisoned);
     assert!(wal.is_failed() && wal.durable_lsn() < lsn);
-    wal.sync_to(wal.settle().0).unwrap_err();
+    wal.sync_to(wal.settle().unwrap().0).unwrap_err();
 }
 
 /// Goal: a position that a flush records is found by the next recovery, also if its segment holds
@@ -158,7 +158,7 @@ fn a_recorded_position_is_durable() {
     storage.write_root_record(b"root", SegmentNumber::FIRST).unwrap();
     let wal = Wal::start(storage, options, new_log(), want).unwrap();
     wal.append(&[b"a"], 1, Written).unwrap();
-    let (lsn, position) = wal.settle();
+    let (lsn, position) = wal.settle().unwrap();
     wal.sync_position(lsn).unwrap();
     let after = files(&disk.crash(CrashPolicy::Nothing, 0));
     let log = source(LogPosition::ORIGIN, Lsn::ZERO);
@@ -180,7 +180,7 @@ fn segments_are_recycled() {
         }
         let live = wal.live_segments();
         let [first, second, active] = live[..] else { panic!("three segments: {live:?}") };
-        let (lsn, _) = wal.settle();
+        let (lsn, _) = wal.settle().unwrap();
         wal.sync_position(lsn).unwrap();
         wal.release_before(active);
         let kept = storage.list_logs(LogKind::Wal).unwrap();
@@ -226,7 +226,7 @@ fn a_segment_that_cannot_be_recycled_goes() {
 fn an_opening_without_a_write_adds_nothing() {
     let storage = MemStorage::default();
     let idle = start(&storage);
-    assert_eq!(idle.settle(), (Lsn::ZERO, LogPosition::ORIGIN));
+    assert_eq!(idle.settle().unwrap(), (Lsn::ZERO, LogPosition::ORIGIN));
     idle.sync_position(Lsn::ZERO).unwrap();
     idle.finish().unwrap();
     assert!(storage.list_logs(LogKind::Wal).unwrap().is_empty());
@@ -250,7 +250,7 @@ fn an_opening_without_a_write_adds_nothing() {
         Wal::start(all, options, found, Box::new(|| {})).unwrap()
     };
     let idle = open(2);
-    let (lsn, position) = idle.settle();
+    let (lsn, position) = idle.settle().unwrap();
     assert_eq!(position, end.next);
     idle.sync_position(lsn).unwrap();
     idle.finish().unwrap();

@@ -212,6 +212,32 @@ impl Committer {
     /// # Errors
     /// `Poisoned` if the store is, or if `body` panics.
     pub(crate) fn exclusively<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Result<T> {
+        let lead = self.wait_for_lead();
+        self.between_groups(lead, body)
+    }
+
+    /// Writes what the log holds, in a poisoned store too: it was acknowledged before. Waits for
+    /// the lead, or does nothing if it is not free. Not to wait for in background threads.
+    ///
+    /// # Errors
+    /// As [`Wal::write_out`]; the store is poisoned then.
+    pub(crate) fn write_out_log(&self, waits: bool) -> Result<()> {
+        let taken = self.queue.waiting.lock().take_lead_exclusively();
+        let lead = match taken {
+            Some(lead) => lead,
+            None if waits => self.wait_for_lead(),
+            None => return Ok(()),
+        };
+        let written = sched::catch_panic("writing the log", || self.queue.wal.write_out());
+        if let Err(error) = &written {
+            self.queue.shared.poison(error);
+        }
+        self.hand_over_alone(lead);
+        written
+    }
+
+    /// The lead, for an exclusive use.
+    fn wait_for_lead(&self) -> Lead {
         let ticket = Ticket::new(None, true);
         let taken = {
             let mut waiting = self.queue.waiting.lock();
@@ -221,11 +247,10 @@ impl Committer {
             }
             taken
         };
-        let lead = taken.unwrap_or_else(|| match ticket.wait(&SpinPolicy::default()) {
+        taken.unwrap_or_else(|| match ticket.wait(&SpinPolicy::default()) {
             Turn::Leads(lead) => lead,
             Turn::Committed(_) => unreachable!("a ticket without a batch can only get the lead"),
-        });
-        self.between_groups(lead, body)
+        })
     }
 
     /// Runs `body`, then hands over, also after an error or a panic.
@@ -346,15 +371,13 @@ impl LeadAccess<'_> {
         self.queue.freeze_all(trees);
     }
 
-    /// As [`Wal::write_out`].
-    pub(crate) fn write_out(&self) -> Result<()> {
-        self.queue.wal.write_out()
-    }
-
     /// As [`Wal::settle`]: the LSN to sync up to before the position of the next group, returned
     /// beside it, may be recorded.
-    pub(crate) fn settle_log(&self) -> (Lsn, LogPosition) {
-        self.queue.wal.settle()
+    ///
+    /// # Errors
+    /// As there; the store is poisoned then.
+    pub(crate) fn settle_log(&self) -> Result<(Lsn, LogPosition)> {
+        self.queue.wal.settle().inspect_err(|error| self.queue.shared.poison(error))
     }
 }
 
@@ -504,6 +527,9 @@ impl CommitQueue {
     /// Appends the logged batches as one group; its LSN, or 0 if there is none.
     fn append(&self, batches: &[&PendingBatch], first_seq: Seq, logged_count: u32) -> Result<Lsn> {
         if logged_count == 0 {
+            if self.wal.is_held_due() {
+                self.wal.write_out()?;
+            }
             return self.wal.end_unknown_tail().map(|()| Lsn::ZERO);
         }
         let acked = match batches.iter().map(|b| b.durability).max().unwrap_or_default() {
@@ -597,6 +623,8 @@ impl CommitQueue {
         trees: &[T],
         must_stall: impl Fn() -> bool,
     ) -> Result<()> {
+        // It may take long, and nobody else can.
+        self.wal.write_out()?;
         let started = clock::now_nanos();
         self.shared.wake_workers();
         let result = self.shared.wait_until(|| {
@@ -670,7 +698,13 @@ impl CommitQueue {
             return 0;
         }
         // The flush edit will record the log as durable up to here.
-        let (_, position) = self.wal.settle();
+        let position = match self.wal.settle() {
+            Ok((_, position)) => position,
+            Err(error) => {
+                self.shared.poison(&error);
+                return 0;
+            }
+        };
         let frozen = trees.iter().filter(|tree| self.freeze_one(tree, position)).count();
         // A keyspace without entries needs no group before this position (H38). Only whole segments
         // are released, so one pass per segment is enough.

@@ -6,6 +6,7 @@
 //! | write, write-back | table | any | heals |
 //! | allocate | any | any | heals: the file is removed, nothing names it yet |
 //! | any | any | a stall, no space or quota | heals, but for syncs |
+//! | write | write-ahead log, with deferred groups | no space or quota | either: they may be lost |
 //! | sync | any | `EIO` | poisons |
 //! | sync of the directory | | `EIO` | poisons |
 //! | write | version log, root | `EIO` | poisons |
@@ -41,6 +42,13 @@ pub(super) fn judge(scenario: Scenario, fault: Fault, scene: &Scene) -> Outcome 
     let stays_open = !opens_under_faults(scenario) && !closes;
     let verdict = match fault.effect {
         Effect::Panic => panic_verdict(scene),
+        // What is held by then has been acknowledged.
+        Effect::Fail(_) | Effect::FailButDone(_) | Effect::ShortWrite(..)
+            if scenario == Scenario::WriteDeferred
+                && (op, class) == (OpKind::Write, FileClass::Wal) =>
+        {
+            Verdict::Either
+        }
         effect => verdict(Site { op, class }, effect),
     };
     match verdict {

@@ -1,9 +1,11 @@
 //! Deferred groups: how many wait in memory, for how long, and what becomes of the log if they
 //! cannot be written (invariant 8 of the log).
 //!
-//! Who appends writes them out when they are many or have waited for long enough. If nobody appends
-//! a background thread does, between two commit groups: it is woken when the first one is held and
-//! looks again when that is due, so that a busy writer wakes it ten times a second at most.
+//! Who appends, logged or not, writes them out when they are many or have waited for long enough,
+//! and who stalls does at once. If nobody appends a background thread does, between two commit
+//! groups: it is woken when the first one is held and looks again when that is due, so that a
+//! writer of deferred groups alone wakes it ten times a second at most. A poisoned store writes
+//! them, too, unless its log has failed.
 //!
 //! Source: LDS, section 5.1 (durability of the application's level).
 
@@ -13,7 +15,6 @@ use super::{Active, Wal};
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched;
-use crate::log::SegmentWriter;
 
 /// Bytes of deferred groups that wait in memory: 64 KiB. A call of the operating system for so many
 /// costs nothing any more beside the copy.
@@ -33,7 +34,7 @@ impl Wal {
     /// Requires: `active` is held.
     pub(super) fn end_holding<T>(&self, active: &Active, result: Result<T>) -> Result<T> {
         self.note_held(active);
-        match active.writer.as_ref().is_some_and(SegmentWriter::has_lost_groups) {
+        match active.has_lost_groups() {
             true => self.fail_held(result),
             false => result,
         }
