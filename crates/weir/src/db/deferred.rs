@@ -114,7 +114,7 @@ mod tests {
                         let pause = Duration::from_micros(500);
                         let writers =
                             [0..400, 1000..1400].map(|keys| unlogged(&db, keys, 10, pause));
-                        writers.into_iter().for_each(|writer| drop(writer.join()));
+                        assert!(writers.into_iter().all(sched::Thread::join));
                     }
                     2 => {
                         db.pause_background(true);
@@ -122,7 +122,7 @@ mod tests {
                         sched::delay(Duration::from_millis(150));
                         assert!(kept(&disk).contains(&"b".to_owned()), "beside a stall");
                         db.pause_background(false);
-                        drop(writer.join());
+                        assert!(writer.join());
                     }
                     3 => db.pause_background(true),
                     _ => {

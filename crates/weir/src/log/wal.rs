@@ -594,12 +594,12 @@ impl Wal {
             self.write_out()?;
         } else if !settled {
             let padded = self.append_group(&[&[]], 0, AckedWhen::Synced).map(|_| ());
-            if let Err(error) = padded {
-                if self.active.lock().has_lost_groups() {
-                    return Err(error);
-                }
-                // The segment is sealed, which settles its groups too: nothing is written to the
-                // unit then either.
+            // Unless it was to take held groups along, the segment is sealed then, which settles
+            // its groups too: nothing is written to the unit any more.
+            if let Err(error) = padded
+                && self.active.lock().has_lost_groups()
+            {
+                return Err(error);
             }
         }
         let active = self.active.lock();

@@ -10,6 +10,7 @@
 //! | sync | any | `EIO` | poisons |
 //! | sync of the directory | | `EIO` | poisons |
 //! | write | version log, root | `EIO` | poisons |
+//! | write | version log, on slots | any | either: the head of a half heals |
 //! | rename | root | `EIO` | poisons |
 //! | sync | any | no space or quota | either: what syncs it knows whether anything relies on it |
 //! | write, length set | write-ahead log | `EIO` | either: a failed write seals its segment |
@@ -94,9 +95,10 @@ fn verdict(site: Site, effect: Effect) -> Verdict {
         (Write | WriteBack, Table) => Verdict::Heals,
         // Areas of a device are not short of space, a log there cannot be cut, and a sync is of
         // all.
-        (Write, Versions | Root) | (Sync, _) if no_space && crate::world::uses_slots() => {
-            Verdict::Either
-        }
+        (Write, Root) | (Sync, _) if no_space && crate::world::uses_slots() => Verdict::Either,
+        // The head of a half is written before anything is said to be there, and no site tells it
+        // from an edit.
+        (Write, Versions) if crate::world::uses_slots() => Verdict::Either,
         (Sync | SyncDir, _) if !no_space => Verdict::Poisons,
         (Write, Versions | Root) | (Rename, Root) if !no_space => Verdict::Poisons,
         // Areas of a device are not short of space, and a log there cannot be cut.
