@@ -153,11 +153,7 @@ pub(super) fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
         Scenario::WriteSync => {
             scene.writes(12, Durability::Sync)?;
             scene.writes(3, Durability::Buffered)?;
-            let result = caught(|| db.sync());
-            match scene.tolerate("sync", result)? {
-                Some(()) => scene.ledger.all_durable(),
-                None => scene.sync_failed = true,
-            }
+            sync(scene, &db)?;
         }
         Scenario::WriteDeferred => deferred(scene, &db)?,
         Scenario::BigBatch => {
@@ -217,17 +213,23 @@ pub(super) fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
     scene.look()
 }
 
+/// Syncs the store.
+fn sync(scene: &mut Scene, db: &Db) -> Outcome {
+    let result = caught(|| db.sync());
+    match scene.tolerate("sync", result)? {
+        Some(()) => scene.ledger.all_durable(),
+        None => scene.sync_failed = true,
+    }
+    Ok(())
+}
+
 /// Deferred writes that go out with a stronger one, with a sync, with a flush, by their number, and
 /// with the end of the store.
 fn deferred(scene: &mut Scene, db: &Db) -> Outcome {
     scene.writes(12, Durability::Deferred)?;
     scene.writes(2, Durability::Buffered)?;
     scene.writes(12, Durability::Deferred)?;
-    let result = caught(|| db.sync());
-    match scene.tolerate("sync", result)? {
-        Some(()) => scene.ledger.all_durable(),
-        None => scene.sync_failed = true,
-    }
+    sync(scene, db)?;
     scene.writes(5, Durability::Deferred)?;
     let result = caught(|| db.flush());
     if scene.tolerate("flush", result)?.is_some() {
