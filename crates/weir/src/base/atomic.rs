@@ -50,6 +50,7 @@ mod explored {
                     self.inner.load(order)
                 }
 
+                // Not `expect`: the macro makes it for types that are stored to as well.
                 #[allow(dead_code, reason = "not every type is stored to")]
                 pub(crate) fn store(&self, value: $value, order: Ordering) {
                     switch_point();
