@@ -180,7 +180,6 @@ impl TableCursor {
 
     #[cold]
     fn mark_between(&self) {
-        let CursorOptions { purpose, fill_cache, .. } = self.options;
         // While a movement unwinds there is no block.
         let count = self.current.layout.count();
         let Some(last_row) = count.checked_sub(1) else { return };
@@ -188,6 +187,14 @@ impl TableCursor {
             Some(before) if before >= self.entered => (self.entered, before.min(last_row)),
             _ => (self.row + 1, self.entered),
         };
+        self.mark_rows(first, last);
+    }
+
+    /// Marks rows of the current block as read by a user.
+    #[cold]
+    fn mark_rows(&self, first: usize, last: usize) {
+        let CursorOptions { purpose, fill_cache, .. } = self.options;
+        let count = self.current.layout.count();
         if purpose == Purpose::Foreground && fill_cache && first <= last && last < count {
             self.table.touch(&self.current.buf, marks(first, last, count));
         }
@@ -295,7 +302,10 @@ impl TableCursor {
             if let Some(ahead) = &mut self.ahead {
                 ahead.restart();
             }
-            return self.table.fetch(opened, block, FetchFor { purpose, fill_cache });
+            return match self.cached(block) {
+                Some(cached) => Ok(cached),
+                None => self.table.fetch_missed(opened, block, FetchFor { purpose, fill_cache }),
+            };
         };
         let extent = opened.index.extent(block);
         let is_scan = readahead == ReadAhead::Scan;
@@ -303,11 +313,7 @@ impl TableCursor {
         if is_scan && self.is_ahead(extent) {
             return self.take_ahead(opened, block, extent);
         }
-        if let Some(cached) = self.table.cached(block, purpose) {
-            if purpose == Purpose::Background {
-                self.heat = self.table.heat(&cached.buf);
-                self.cached_bytes += cached.buf.memory_bytes() as u64;
-            }
+        if let Some(cached) = self.cached(block) {
             return Ok(cached);
         }
         if is_scan || !self.is_ahead(extent) {
@@ -320,6 +326,17 @@ impl TableCursor {
             }
         }
         self.take_ahead(opened, block, extent)
+    }
+
+    /// The block from the cache. A merge takes its heat, and notes its bytes.
+    #[inline]
+    fn cached(&mut self, block: usize) -> Option<Block> {
+        let cached = self.table.cached(block, self.options.purpose)?;
+        if self.options.purpose == Purpose::Background {
+            self.heat = self.table.heat(&cached.buf);
+            self.cached_bytes += cached.buf.memory_bytes() as u64;
+        }
+        Some(cached)
     }
 
     /// Whether a block was read ahead.
@@ -490,7 +507,11 @@ impl Cursor for TableCursor {
                 self.row = row;
                 self.load_row();
             }
-            None => self.prev_block(),
+            None => {
+                // Row 0 is left behind too, which `mark_passed` cannot see.
+                self.mark_rows(0, self.entered);
+                self.prev_block();
+            }
         }
     }
 

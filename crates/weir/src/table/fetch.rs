@@ -173,7 +173,12 @@ impl Table {
 
     /// Block `block`, which is not cached. Users that want it at once share one read of it.
     #[cold]
-    fn fetch_missed(&self, opened: &Opened, block: usize, how: FetchFor) -> Result<Block> {
+    pub(super) fn fetch_missed(
+        &self,
+        opened: &Opened,
+        block: usize,
+        how: FetchFor,
+    ) -> Result<Block> {
         let FetchFor { purpose, fill_cache } = how;
         let blocks = self.blocks().filter(|_| purpose == Purpose::Foreground);
         let Some(blocks) = blocks else { return self.read_block(opened, block, fill_cache) };
