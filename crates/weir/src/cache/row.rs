@@ -29,6 +29,7 @@ use quick_cache::{Equivalent, Weighter};
 use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::buf::Buf;
 use crate::base::checksum::FixedState;
+use crate::base::frame::FRAME_BYTES;
 use crate::base::ids::KeyspaceId;
 use crate::base::memory::{Accountant, Category};
 use crate::base::sched::{self, Mutex};
@@ -82,7 +83,7 @@ struct Row {
 
 /// Memory of a row besides its key and value: the slot, half of it again for the slack of a growing
 /// table (72 * 1.5), its share of the hash table and of the ghosts (21 * 1.5), rounded up; and the
-/// headers of two allocations (2 * 16).
+/// headers of two allocations (2 * 16). A value's frame comes on top.
 const ROW_OVERHEAD_BYTES: u64 = 176;
 
 const _: () = assert!(size_of::<OwnedKey>() + size_of::<Row>() + LINK_BYTES <= 72);
@@ -90,13 +91,14 @@ const _: () = assert!(size_of::<OwnedKey>() + size_of::<Row>() + LINK_BYTES <= 7
 #[derive(Clone)]
 struct ByBytes;
 
-fn weight(key_bytes: usize, value_bytes: usize) -> u64 {
+fn weight(key_bytes: usize, value_bytes: Option<usize>) -> u64 {
+    let value_bytes = value_bytes.map_or(0, |bytes| bytes + FRAME_BYTES);
     (key_bytes + value_bytes) as u64 + ROW_OVERHEAD_BYTES
 }
 
 impl Weighter<OwnedKey, Row> for ByBytes {
     fn weight(&self, key: &OwnedKey, row: &Row) -> u64 {
-        weight(key.key.len(), row.value.as_ref().map_or(0, Buf::memory_bytes))
+        weight(key.key.len(), row.value.as_ref().map(Buf::memory_bytes))
     }
 }
 
@@ -161,7 +163,7 @@ impl RowCache {
         generation: u64,
         newest: &AtomicU64,
     ) {
-        if weight(key.key.len(), value.map_or(0, <[u8]>::len)) > self.rows.shard_capacity() {
+        if weight(key.key.len(), value.map(<[u8]>::len)) > self.rows.shard_capacity() {
             return;
         }
         let row = Row { generation, value: value.map(Buf::from) };

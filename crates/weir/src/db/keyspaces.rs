@@ -182,9 +182,11 @@ impl Engine {
         let removed = self.trees.lock().remove(&tree.id);
         assert!(removed.is_some(), "keyspace {name:?} is dropped twice");
         for table in &installed.removed {
+            self.cache.erase_table(table.meta().uid, table.meta().blocks);
             self.reclaimer.retire(table);
         }
         drop(installed);
+        self.cache.set_capacity(self.cache_share());
         tree.clear(&self.shared);
         // It may have been the one that kept the log.
         self.release_log();

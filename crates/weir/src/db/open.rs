@@ -192,6 +192,8 @@ impl Opening {
         engine.note_rests(&all);
         engine.note_heat(&all);
         engine.update_pressure();
+        // Half of the budget was a guess. A store that is only read has no edit that would set it.
+        engine.cache.set_capacity(engine.cache_share());
         let default = engine.trees.lock().values().find(|t| t.name == DEFAULT_KEYSPACE).cloned();
         let default = default.ok_or_else(|| {
             let path = &engine.path;
