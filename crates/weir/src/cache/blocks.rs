@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::directory::Directory;
 #[cfg(feature = "sim")]
 use super::lru::Lru;
-use super::shard::{Shard, USES_MAX};
-use crate::base::atomic::{AtomicU64, Ordering};
+use super::shard::{End, Shard, USES_MAX};
+use crate::base::atomic::{AtomicU64, LeafMutex, Ordering};
 use crate::base::buf::Buf;
 use crate::base::ids::TableUid;
 
@@ -49,13 +49,16 @@ const _: () = assert!(SHARDS_MAX.is_power_of_two());
 pub(super) struct Shards {
     shards: Box<[Shard]>,
     capacity: AtomicU64,
+    /// Held by who changes the capacity. Locks: before those of the shards.
+    changing: LeafMutex<()>,
 }
 
 impl Shards {
     fn new(capacity_bytes: u64) -> Self {
         let count = 1u64 << (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX).ilog2();
         let shards = (0..count).map(|_| Shard::new(capacity_bytes / count)).collect();
-        Self { shards, capacity: AtomicU64::new(capacity_bytes) }
+        let capacity = AtomicU64::new(capacity_bytes);
+        Self { shards, capacity, changing: LeafMutex::new(()) }
     }
 
     /// The shard of a block. Neighbours in a page share one, and pages take turns, so that a range
@@ -128,25 +131,47 @@ impl Blocks {
         }
     }
 
-    /// Inserts a block; `is_used`: as one that was used already.
-    pub(super) fn insert(&self, directory: &Arc<Directory>, ordinal: u32, buf: Buf, is_used: bool) {
+    /// Inserts a block; `is_used`: as one that was used already. False if it is not kept, or was
+    /// there already.
+    pub(super) fn insert(
+        &self,
+        directory: &Arc<Directory>,
+        ordinal: u32,
+        buf: Buf,
+        is_used: bool,
+    ) -> bool {
         match self {
             Self::Own(shards) => {
                 let shard = shards.of(directory.uid, ordinal);
-                if let Some(handle) = buf.into_handle() {
-                    shard.insert(directory, ordinal, handle, is_used);
-                }
+                let handle = buf.into_handle();
+                handle.is_some_and(|handle| shard.insert(directory, ordinal, handle, is_used))
             }
             #[cfg(feature = "sim")]
             Self::Lru(blocks) => {
                 blocks.lock().insert(BlockKey { uid: directory.uid, ordinal }, buf);
+                true
             }
         }
     }
 
+    /// Whether a block of so many bytes would displace no other.
+    pub(super) fn has_room(&self, uid: TableUid, ordinal: u32, memory_bytes: usize) -> bool {
+        match self {
+            Self::Own(shards) => shards.of(uid, ordinal).has_room(memory_bytes),
+            #[cfg(feature = "sim")]
+            Self::Lru(blocks) => {
+                let blocks = blocks.lock();
+                blocks.bytes() + memory_bytes as u64 <= blocks.capacity()
+            }
+        }
+    }
+
+    /// Erases a block that nobody could read.
     pub(super) fn erase(&self, directory: &Directory, ordinal: u32) {
         match self {
-            Self::Own(shards) => shards.of(directory.uid, ordinal).erase(directory, ordinal),
+            Self::Own(shards) => {
+                shards.of(directory.uid, ordinal).erase(directory, ordinal, End::TakenBack);
+            }
             #[cfg(feature = "sim")]
             Self::Lru(blocks) => blocks.lock().remove(&BlockKey { uid: directory.uid, ordinal }),
         }
@@ -159,7 +184,7 @@ impl Blocks {
                 for first in directory.pages(blocks) {
                     let end = first.saturating_add(super::directory::PAGE_LINKS as u32);
                     let shard = shards.of(directory.uid, first);
-                    (first..end).for_each(|ordinal| shard.erase(directory, ordinal));
+                    (first..end).for_each(|ordinal| shard.erase(directory, ordinal, End::Left));
                 }
             }
             #[cfg(feature = "sim")]
@@ -196,6 +221,8 @@ impl Blocks {
     pub(super) fn set_capacity(&self, capacity_bytes: u64) {
         match self {
             Self::Own(shards) => {
+                // Of two calls at once the shards would get a part of each.
+                let _changing = shards.changing.lock();
                 shards.capacity.store(capacity_bytes, Ordering::Relaxed);
                 let each = capacity_bytes / shards.shards.len() as u64;
                 shards.shards.iter().for_each(|shard| shard.set_capacity(each));

@@ -161,7 +161,8 @@ impl BlockCache {
         self.tables.directory(uid, self.accountant.as_ref())
     }
 
-    fn put(&self, directory: &Arc<Directory>, ordinal: u32, buf: Buf, is_used: bool) {
+    /// Offers a block; false if it is not kept, or was there already.
+    fn put(&self, directory: &Arc<Directory>, ordinal: u32, buf: Buf, is_used: bool) -> bool {
         debug_assert!(!buf.bytes().is_empty(), "block {ordinal} of {} is empty", directory.uid);
         #[cfg(feature = "sim")]
         {
@@ -169,7 +170,10 @@ impl BlockCache {
             self.trace.note(op, directory.uid, ordinal, buf.memory_bytes());
         }
         let bytes = weight(buf.memory_bytes());
-        self.blocks.insert(directory, ordinal, buf, is_used);
+        if !self.blocks.insert(directory, ordinal, buf, is_used) {
+            // It displaces nothing, so that no time passes.
+            return false;
+        }
         let inserted_bytes = self.inserted_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if inserted_bytes >= self.period_ends_at.load(Ordering::Relaxed) {
             self.end_period(inserted_bytes);
@@ -178,19 +182,20 @@ impl BlockCache {
         if inserts.is_multiple_of(ACCOUNT_EVERY) {
             self.account();
         }
+        true
     }
 
     /// Offers a block that was just written, whose table is not open yet; else as
-    /// [`TableBlocks::insert`].
-    pub(crate) fn insert(&self, uid: TableUid, ordinal: u32, buf: Buf) {
-        self.put(&self.directory(uid), ordinal, buf, false);
+    /// [`TableBlocks::insert`]. False if the cache does not take it.
+    pub(crate) fn insert(&self, uid: TableUid, ordinal: u32, buf: Buf) -> bool {
+        self.put(&self.directory(uid), ordinal, buf, false)
     }
 
     /// As [`insert`](Self::insert), for a block that takes the place of others in a merge: nobody
     /// can read it before its table is published, so it counts as read once already. A newcomer to
     /// a full cache would share a small part of it with all others of the job.
-    pub(crate) fn hand_over(&self, uid: TableUid, ordinal: u32, buf: Buf) {
-        self.put(&self.directory(uid), ordinal, buf, true);
+    pub(crate) fn hand_over(&self, uid: TableUid, ordinal: u32, buf: Buf) -> bool {
+        self.put(&self.directory(uid), ordinal, buf, true)
     }
 
     /// The period of the cache, which marks of read entries belong to.
@@ -199,12 +204,14 @@ impl BlockCache {
         self.period.0.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the cache may take in without displacing a block. As of now.
-    pub(crate) fn free_bytes(&self) -> u64 {
-        self.capacity().saturating_sub(self.bytes())
+    /// Whether the cache has room for a block without displacing another, where this one belongs:
+    /// what other shards have left does not help it. As of now.
+    pub(crate) fn has_room(&self, uid: TableUid, ordinal: u32, memory_bytes: usize) -> bool {
+        self.blocks.has_room(uid, ordinal, memory_bytes)
     }
 
-    /// Erases one block, if it is cached.
+    /// Erases one block of a table that was not published, if it is cached. It does not count as
+    /// left unread: nobody could read it.
     pub(crate) fn erase(&self, uid: TableUid, ordinal: u32) {
         #[cfg(feature = "sim")]
         self.trace.note(CacheOp::Erase, uid, ordinal, 0);

@@ -40,6 +40,10 @@ pub(super) const USES_MAX: u32 = 7;
 /// Zipfian traces lose 0.3 to 0.8 points, and that of scans 2.
 const SMALL_DIVISOR: u64 = 100;
 
+/// Rounds of the queues in which a block to be evicted is looked for: [`USES_MAX`] and one more
+/// suffice if nobody reads meanwhile.
+const ROUNDS_MAX: usize = 2 * (USES_MAX as usize + 1);
+
 /// Pages made at a time, when there is none left of earlier caches.
 const PAGES: usize = 32;
 
@@ -60,6 +64,15 @@ impl Left {
             Some(_) => self.rest.push(block),
         }
     }
+}
+
+/// Why a block is erased.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its table is removed. It counts as unread if it was handed over and nobody read it.
+    Left,
+    /// Nobody could read it: its table is not published.
+    TakenBack,
 }
 
 /// Blocks of one shard, under its lock.
@@ -102,14 +115,14 @@ impl Shard {
     }
 
     /// Inserts a block that is not cached. `is_used`: it does not begin as a newcomer, but where
-    /// those go on that were used. A block that does not fit an empty shard is not kept.
+    /// those go on that were used. False if it is cached already, or does not fit an empty shard.
     pub(super) fn insert(
         &self,
         directory: &Arc<Directory>,
         ordinal: u32,
         handle: Handle,
         is_used: bool,
-    ) {
+    ) -> bool {
         let uid = directory.uid.get();
         // A block that is linked already, here or in another cache, is copied.
         let handle = match handle.frame().claim(uid, ordinal) {
@@ -123,22 +136,34 @@ impl Shard {
         let slot = directory.page_slot(ordinal);
         let mut left = Left::default();
         let mut queues = self.queues.lock();
-        if queues.admit(directory, (ordinal, slot), &handle, &mut left) {
+        let is_kept = queues.admit(directory, (ordinal, slot), &handle, &mut left);
+        if is_kept {
             queues.link(directory, (ordinal, slot), handle, is_used);
             queues.entries.request_oldest(Queue::Small);
         } else {
             handle.frame().unclaim();
         }
         self.unlock(queues, left);
+        is_kept
+    }
+
+    /// Whether a block of so many bytes, on a page of its own, would displace no other.
+    pub(super) fn has_room(&self, memory_bytes: usize) -> bool {
+        let queues = self.queues.lock();
+        queues.bytes + weight(memory_bytes) + PAGE_BYTES <= queues.capacity
     }
 
     /// Erases a block, if it is cached.
-    pub(super) fn erase(&self, directory: &Directory, ordinal: u32) {
+    pub(super) fn erase(&self, directory: &Directory, ordinal: u32, end: End) {
         let mut left = Left::default();
         let mut queues = self.queues.lock();
         let page = directory.page(ordinal);
         if let Some(frame) = page.and_then(|page| page.link(ordinal).frame()) {
+            let unread = queues.unread;
             queues.remove(frame, &mut left);
+            if end == End::TakenBack {
+                queues.unread = unread;
+            }
         }
         self.unlock(queues, left);
     }
@@ -234,8 +259,10 @@ impl Queues {
         })
     }
 
-    /// Evicts one block; false if there is none.
+    /// Evicts one block; false if there is none. Readers that count uses meanwhile cannot keep it
+    /// here: after [`ROUNDS_MAX`] rounds the oldest leaves, used or not.
     fn evict(&mut self, left: &mut Left) -> bool {
+        let mut renewals_left = ROUNDS_MAX * self.entries.len();
         loop {
             let small_bytes = self.entries.bytes(Queue::Small);
             let is_full = small_bytes > self.capacity / SMALL_DIVISOR;
@@ -248,12 +275,14 @@ impl Queues {
                 (None, None) => return false,
             };
             let (uses, bytes) = (frame.uses(), weight(frame.memory_bytes()));
+            let is_renewed = uses > 0 && renewals_left > 0;
+            renewals_left = renewals_left.saturating_sub(1);
             match queue {
-                Queue::Small if uses > 0 => {
+                Queue::Small if is_renewed => {
                     frame.set_uses(0);
                     self.entries.renew(entry, Queue::Main, bytes);
                 }
-                Queue::Main if uses > 0 => {
+                Queue::Main if is_renewed => {
                     frame.set_uses(uses - 1);
                     self.entries.renew(entry, Queue::Main, bytes);
                 }

@@ -8,8 +8,8 @@
 //!
 //! The cache is lent to a merge, not given: a job hands over at most as many bytes as it has taken
 //! from cached input blocks, which leave the cache when the outputs are published, or as the cache
-//! has room for. What exceeds this waits for its turn, the blocks with the most warm entries first;
-//! the rest is dropped.
+//! has room for where the blocks belong, which is no part of what it was lent. What exceeds this
+//! waits for its turn, the blocks with the most warm entries first; the rest is dropped.
 //!
 //! Where the output run has a buffer list, an entry is warm where it will be read, and nowhere
 //! else: what the list serves is not handed over with the output (LSbM keeps the list's blocks, and
@@ -22,7 +22,7 @@
 //! A flush has no cached input: the entries of a memtable were read there. With [`Rule::Density`]
 //! a block goes into the cache if its range is cached for the most part in the oldest run, where
 //! every range has blocks: users read all of the range, and so its newest entries. The blocks are
-//! few, and no bound applies.
+//! few beside those; an eighth of the cache bounds them.
 //!
 //! With [`Rule::Overlap`] (incremental warm-up) the unit is the block: an output block goes into
 //! the cache if its range overlaps that of a block that is cached now. One hot input block of an
@@ -73,6 +73,9 @@ pub(super) enum Rule {
 /// cached.
 const DENSITY_SAMPLES: usize = 8;
 
+/// The part of a full cache that one flush may take: an eighth.
+const FLUSH_DIVISOR: u64 = 8;
+
 /// What one job hands over.
 pub(super) struct HandOff {
     cache: Arc<BlockCache>,
@@ -88,7 +91,7 @@ struct State {
     handed: Vec<(TableUid, u32)>,
     /// Number of input blocks inserted.
     inputs: u64,
-    /// Bytes of cached input blocks read so far, and of blocks handed over.
+    /// Bytes of cached input blocks read so far, and of blocks handed over in their place.
     taken_bytes: u64,
     spent_bytes: u64,
     waiting: BTreeMap<Rank, Waiting>,
@@ -113,6 +116,15 @@ enum Of {
     Input,
 }
 
+/// In whose place a block comes into the cache.
+#[derive(Clone, Copy, PartialEq)]
+enum Room {
+    /// Nobody's.
+    Free,
+    /// That of blocks of inputs.
+    Taken,
+}
+
 /// A block of 64 KiB with one warm entry has rank 1.
 const RANK_BYTES: u64 = 64 << 10;
 
@@ -122,7 +134,11 @@ impl HandOff {
         rule: Rule,
         accountant: Option<Arc<Accountant>>,
     ) -> Arc<Self> {
-        Arc::new(Self { cache, rule, accountant, state: Mutex::default() })
+        let mut state = State::default();
+        if matches!(rule, Rule::Density(_)) {
+            state.taken_bytes = cache.capacity() / FLUSH_DIVISOR;
+        }
+        Arc::new(Self { cache, rule, accountant, state: Mutex::new(state) })
     }
 
     /// The sink that receives the blocks of an output table.
@@ -148,12 +164,10 @@ impl HandOff {
         while let Some(next) = state.waiting.last_entry() {
             let (_, Reverse(uid), Reverse(ordinal)) = *next.key();
             let bytes = next.get().content.memory_bytes();
-            if !self.may_spend(&state, bytes) {
-                break;
-            }
+            let Some(room) = self.room(&state, uid, ordinal, bytes) else { break };
             let Some((_, Waiting { content, heat, of })) = state.waiting.pop_last() else { break };
             state.waiting_bytes -= bytes;
-            self.insert(&mut state, (uid, ordinal, of), content.bytes(), heat);
+            self.insert(&mut state, (uid, ordinal, of), content.bytes(), heat, room);
         }
         self.account(&mut state);
     }
@@ -172,17 +186,30 @@ impl HandOff {
         }
     }
 
-    /// Whether a block of `bytes` stays within what the merge took and what is free.
-    fn may_spend(&self, state: &State, bytes: usize) -> bool {
-        let bytes = bytes as u64;
-        state.spent_bytes + bytes <= state.taken_bytes || bytes <= self.cache.free_bytes()
+    /// Where there is room for a block of `bytes`, if there is.
+    fn room(&self, state: &State, uid: TableUid, ordinal: u32, bytes: usize) -> Option<Room> {
+        if self.cache.has_room(uid, ordinal, bytes) {
+            return Some(Room::Free);
+        }
+        (state.spent_bytes + bytes as u64 <= state.taken_bytes).then_some(Room::Taken)
     }
 
-    fn insert(&self, state: &mut State, at: (TableUid, u32, Of), content: &[u8], heat: Heat) {
-        let (uid, ordinal, of) = at;
+    fn insert(
+        &self,
+        state: &mut State,
+        (uid, ordinal, of): (TableUid, u32, Of),
+        content: &[u8],
+        heat: Heat,
+        room: Room,
+    ) {
         let buf = Buf::handed_over(content, heat, self.cache.period());
-        state.spent_bytes += buf.memory_bytes() as u64;
-        self.cache.hand_over(uid, ordinal, buf);
+        let bytes = buf.memory_bytes() as u64;
+        if !self.cache.hand_over(uid, ordinal, buf) {
+            return;
+        }
+        if room == Room::Taken {
+            state.spent_bytes += bytes;
+        }
         match of {
             Of::Output => state.handed.push((uid, ordinal)),
             Of::Input => state.inputs += 1,
@@ -199,11 +226,11 @@ impl HandOff {
     fn offer(&self, at: (TableUid, u32, Of), content: &[u8], heat: Heat) {
         let mut state = self.state.lock();
         let bytes = content.len();
-        if self.may_spend(&state, bytes) {
-            self.insert(&mut state, at, content, heat);
+        let (uid, ordinal, of) = at;
+        if let Some(room) = self.room(&state, uid, ordinal, bytes) {
+            self.insert(&mut state, at, content, heat, room);
             return;
         }
-        let (uid, ordinal, of) = at;
         let rank = u64::from(heat.marks()) * RANK_BYTES / (bytes as u64).max(1);
         let content = Buf::from(content);
         state.waiting_bytes += content.memory_bytes();
@@ -247,15 +274,19 @@ fn is_over_cached(inputs: &[Vec<Arc<Table>>], first: &[u8], last: &[u8]) -> bool
 
 /// Whether at least half of some blocks of `run` that may hold keys of `[first, last]` are cached.
 fn is_mostly_cached(run: &Run, first: &[u8], last: &[u8]) -> bool {
-    let overlapping = run.tables.lower_bound(first)..run.tables.len();
-    let tables = overlapping.map_while(|index| {
-        let (meta, table) = run.tables.get(index)?;
-        key::compare(&meta.smallest, last).is_le().then_some(table)
-    });
+    let begin = run.tables.lower_bound(first);
+    // The table in which `last` may lie, too. One beyond it has no block of the range.
+    let tables = (run.tables.lower_bound(last) + 1).min(run.tables.len()).saturating_sub(begin);
+    let samples = DENSITY_SAMPLES.min(tables);
     let (mut sampled, mut cached) = (0, 0);
-    for table in tables.take(DENSITY_SAMPLES) {
+    for sample in 0..samples {
+        let Some((meta, table)) = run.tables.get(begin + sample * tables / samples) else { break };
+        if key::compare(&meta.smallest, last).is_gt() {
+            break;
+        }
+        // Of one that is not open nobody reads much.
         let (asked, found) = table.sample_cached(first, last, DENSITY_SAMPLES);
-        sampled += asked;
+        sampled += asked.max(1);
         cached += found;
     }
     sampled > 0 && cached * 2 >= sampled
@@ -278,14 +309,17 @@ impl BlockSink for Sink {
             Rule::Density(run) => {
                 if is_mostly_cached(run, first_key, last_key) {
                     let mut state = self.0.state.lock();
-                    let at = (uid, ordinal, Of::Output);
-                    self.0.insert(&mut state, at, content, Heat::ALL_FADING);
+                    if let Some(room) = self.0.room(&state, uid, ordinal, content.len()) {
+                        let at = (uid, ordinal, Of::Output);
+                        self.0.insert(&mut state, at, content, Heat::ALL_FADING, room);
+                    }
                 }
             }
             Rule::Overlap(inputs) => {
                 if is_over_cached(inputs, first_key, last_key) {
-                    self.0.cache.insert(uid, ordinal, Buf::from(content));
-                    self.0.state.lock().handed.push((uid, ordinal));
+                    if self.0.cache.insert(uid, ordinal, Buf::from(content)) {
+                        self.0.state.lock().handed.push((uid, ordinal));
+                    }
                 }
             }
         }

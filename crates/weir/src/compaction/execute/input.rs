@@ -234,6 +234,7 @@ impl Cursor for Input {
     }
 
     fn cached_bytes(&self) -> u64 {
+        // A sentinel's inputs stay too, but what it reads of them is hidden: nobody will use it.
         let own = if self.stays { 0 } else { self.cursor.cached_bytes() };
         own + self.heat.as_ref().map_or(0, ListHeat::cached_bytes)
     }
