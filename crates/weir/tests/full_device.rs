@@ -154,6 +154,45 @@ fn lists_go_after_obsolete_log_segments() {
     });
 }
 
+/// Goal: who waits for a merge that does not fit is not refused while there is a list either (H18):
+/// a merge that ends makes lists longer, and what is due then does not fit. Method: as
+/// [`lists_go_before_anything_is_refused`] in less room, with writers at the wall of level 0.
+#[test]
+fn stalled_writers_are_not_refused_while_there_is_a_list() {
+    for (seed, room) in (0..2).flat_map(|seed| (24..40).map(move |n| (seed, n * 8 << 10))) {
+        println!("seed {seed}, room {room}");
+        Simulation::run(seed, move |_| {
+            let disk = SimDisk::new(SimOptions::default());
+            let levels = PartsOptions::default()
+                .level_ratio(10)
+                .base_level_bytes(32 << 10)
+                .expected_bytes(8 << 20)
+                .l0_trigger(1);
+            let options = Options::default().write_buffer_bytes(16 << 10).table_bytes(16 << 10);
+            let options = options.compaction(CompactionPolicy::Gear(levels));
+            let options = options.compaction_buffer(CompactionBuffer::Cascade);
+            let builder = Db::builder("sim").default_options(options).memory_budget(8 << 20);
+            // Writers need no new segment for long, so that they reach the wall.
+            let builder = builder.log_segment_bytes(1 << 20).log_area_bytes(8 << 20);
+            let builder = builder.background_threads(1).seed(1).device(Arc::new(disk.clone()));
+            let db = builder.open().unwrap();
+            for n in 0..1200_u32 {
+                db.put((n * 7 % 1200).to_be_bytes(), [1; 500]).unwrap();
+            }
+            db.wait_idle().unwrap();
+            disk.set_capacity(Some(disk.used_bytes() + room));
+            let error =
+                (0..40_000_u32).find_map(|n| db.put((n * 7 % 4000).to_be_bytes(), [2; 500]).err());
+            assert_eq!(error.expect("the disk is small").kind(), ErrorKind::NoSpace);
+            let levels = &db.metrics().keyspaces[0].levels;
+            let buffered = levels.iter().map(|level| level.buffered_bytes).sum::<u64>();
+            assert_eq!(buffered, 0, "bytes in lists, while a write is refused");
+            disk.set_capacity(None);
+            db.close().unwrap();
+        });
+    }
+}
+
 /// Bytes of the table files of a disk.
 fn table_bytes(disk: &SimDisk) -> u64 {
     let dir = disk.dir();

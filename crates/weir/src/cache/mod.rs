@@ -434,7 +434,7 @@ mod tests {
             cache.get(uid(1), ordinal, Purpose::Foreground);
         }
         assert_eq!(cache.period(), 0);
-        (0..3).for_each(|ordinal| cache.insert(uid(2), ordinal, block(1024)));
+        assert!((0..3).all(|ordinal| cache.insert(uid(2), ordinal, block(1024))));
         assert_eq!(cache.period(), 1);
         let handed = |ordinal: u32| {
             let buf = Buf::handed_over(&[1; 1024], Heat::COLD, cache.period());
@@ -480,7 +480,7 @@ mod tests {
     fn the_least_recently_used_block_leaves() {
         let accountant = Accountant::new(1 << 30);
         let cache = Arc::new(BlockCache::with_accountant(300, Eviction::Lru, accountant));
-        (0..3).for_each(|ordinal| cache.insert(uid(1), ordinal, block(100)));
+        assert!((0..3).all(|ordinal| cache.insert(uid(1), ordinal, block(100))));
         assert_eq!((cache.bytes(), cache.capacity()), (300, 300));
         assert!(cache.get(uid(1), 0, Purpose::Foreground).is_some());
         assert!(cache.get(uid(1), 1, Purpose::Background).is_some(), "no use of it");

@@ -79,7 +79,9 @@ impl RacedTable {
     /// Inserts a block of `bytes` that a merge wrote.
     pub fn hand_over(&self, ordinal: u32, bytes: usize) {
         let cache = self.blocks.cache();
-        block(bytes).into_iter().for_each(|buf| cache.hand_over(self.uid, ordinal, buf));
+        if let Some(buf) = block(bytes) {
+            cache.hand_over(self.uid, ordinal, buf);
+        }
     }
 
     /// Erases a block.

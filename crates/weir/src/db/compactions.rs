@@ -200,6 +200,10 @@ impl Engine {
         match self.due(&mut state, root, tree.id, &device) {
             Due::Task(_) | Due::Waits => return failing,
             Due::Nothing => {}
+            // The worker that looks next drops the lists; then it knows.
+            Due::Short(_) if !state.lists.is_empty() && state.short_of_space.is_none() => {
+                return None;
+            }
             Due::Short(needed) => return Some(self.does_not_fit(&mut state, &device, needed)),
         }
         state.quarantine.blocked_reason(keyspace).or_else(|| state.quarantine.damage_in(tree.id))
@@ -296,8 +300,9 @@ impl Engine {
             return Some(Reservation::new(&mut state, tree, due, keyspace, is_at_rest));
         }
         if short_of_space.is_some() && self.delete_spares() {
-            // At once again, not after the pause.
+            // At once again, not after the pause, and nobody is refused before that (H18).
             self.shared.wake_workers();
+            return None;
         }
         self.note_space(shortages, short_of_space);
         None
@@ -548,6 +553,7 @@ impl Engine {
                 Some(reserved) => match self.run_reserved(reserved, |ended| ended) {
                     Ok(Ended::Done) => self.note_job(Ok(())),
                     Ok(Ended::Quarantined(error)) => return Err(error),
+                    Err(error) if error.kind() == ErrorKind::NoSpace && self.delete_spares() => {}
                     Err(error) => {
                         self.note_job(Err(error.clone()));
                         return Err(error);

@@ -131,6 +131,7 @@ impl Engine {
         let _cause = on_behalf_of(Cause::Flush);
         let started = clock::now_nanos();
         let writer = self.writer()?;
+        self.drop_lists_for_flush();
         // (a) The keyspace needs the log from its next younger memtable on.
         let log_start = {
             let current = tree.peek();

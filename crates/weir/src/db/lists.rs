@@ -3,10 +3,10 @@
 //! Not here: which tables leave (`compaction::buffer`), what lists are (`version::buffer_list`).
 //!
 //! A list is looked at every trim interval, between jobs and between the steps of long ones, some
-//! tables at a time and those of the run that it may stand for too (`read::buffered`), but
-//! not in the first interval after the store was opened or the list began: nothing is cached then
-//! (H16). What indexes and filters of all lists take of the memory is looked at soon after any has
-//! changed. Where space is short lists are the first to go (H18).
+//! tables at a time and those of the run that it may stand for too (`read::buffered`), but not in
+//! the first interval after the store was opened or the first list of a keyspace began: nothing is
+//! cached then (H16). What indexes and filters of all lists take of the memory is looked at soon
+//! after any has changed. Where space is short lists are the first to go (H18).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -180,7 +180,9 @@ impl Engine {
         self.bound_list_memory(now);
         let due: Option<KeyspaceId> = {
             let state = self.jobs.state.lock();
-            state.lists.iter().find(|(_, look)| look.at <= now).map(|(&id, _)| id)
+            let due = state.lists.iter().filter(|(_, look)| look.at <= now);
+            // In turn: with short intervals the first would always be due.
+            due.min_by_key(|(_, look)| look.at).map(|(&id, _)| id)
         };
         due.is_some_and(|id| self.look_at_lists(id, now, ASKED_MAX))
     }

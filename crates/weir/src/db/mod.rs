@@ -528,7 +528,10 @@ impl Db {
     /// error of that: `Io` (no permission, too many open files, the device), `Unsupported`. The
     /// other tables were read nevertheless; beside damage, such errors are in the report too.
     pub fn verify(&self) -> Result<VerifyReport> {
-        inspect::verify(&self.handle.engine)
+        let report = inspect::verify(&self.handle.engine);
+        // It has held tables that merges have removed meanwhile.
+        self.handle.engine.reclaim_soon();
+        report
     }
 
     /// The path it was opened with.

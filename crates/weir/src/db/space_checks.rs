@@ -163,6 +163,17 @@ impl Engine {
         need.unwrap_or_default().own_bytes
     }
 
+    /// Gives the space of lists back if a flush would leave none for the edit that does so.
+    pub(super) fn drop_lists_for_flush(&self) {
+        if self.jobs.state.lock().lists.is_empty() {
+            return;
+        }
+        let needed = self.flush_need(0).plus(Self::versions_need(&self.set.current()));
+        if !self.free_space().covers(needed) {
+            self.delete_spares();
+        }
+    }
+
     /// What the next log segment needs besides the compactions that are due: itself, the tables of
     /// what it carries and of all memtables, a compaction of these tables, and the edits.
     fn segment_base_need(&self, arriving: Arriving, root: &Root) -> Space {

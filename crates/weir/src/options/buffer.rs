@@ -27,10 +27,14 @@ pub enum CompactionBuffer {
     #[default]
     Off,
     /// Every run below level 0 but the last one keeps all, until it is merged down itself (dLSM
-    /// §IV-B). For `gear` and `two_phase`. The levels above the last take up to twice their space.
+    /// §IV-B), but of at most `level_ratio` merges: of the base level, which more flushes than that
+    /// may fill, the newest. For `gear` and `two_phase`. The levels above the last take up to twice
+    /// their space.
     Cascade,
     /// Every run below level 0 keeps those whose blocks are cached for the most part (LSbM §4). For
-    /// `gear`, `two_phase` and `leveled`. Takes about as much space as the cache has bytes.
+    /// `gear`, `two_phase` and `leveled`. Takes about as much space as the cache has bytes, and
+    /// what each run was merged with last: up to 1 / `level_ratio` of the data, which is looked at
+    /// when the next merge begins, or gives way where space is short.
     Trimmed(TrimOptions),
 }
 

@@ -145,7 +145,7 @@ pub(super) fn foresee(
 }
 
 /// Whether there is a list, or may be one.
-fn lists_matter(old: &KeyspaceVersion, options: &Options) -> bool {
+pub(super) fn lists_matter(old: &KeyspaceVersion, options: &Options) -> bool {
     Level::all().any(|level| options.compaction_buffer.is_on(level))
         || old.version.runs_newest_first().any(|run| run.list.is_some())
 }

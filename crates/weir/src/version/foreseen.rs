@@ -12,9 +12,10 @@
 //!
 //! Not here: what becomes of the heat (`compaction::execute`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::buffer_effects::{Leaving, foresee};
+use super::buffer_effects::{Leaving, foresee, lists_matter};
 use super::buffer_list::{BufferList, Holes};
 use super::edit::ListChange;
 use super::keyspaces::KeyspaceVersion;
@@ -62,8 +63,12 @@ impl Foreseen {
         inputs: &[(RunId, &[TableUid])],
         output: RunId,
     ) -> Self {
+        if !lists_matter(keyspace, &keyspace.options) {
+            return Self::default();
+        }
         let tables_of = |id: RunId, uids: &[TableUid]| -> Vec<Arc<TableMeta>> {
             let tables = keyspace.version.run(id).into_iter().flat_map(|run| run.tables.iter());
+            let uids: BTreeSet<TableUid> = uids.iter().copied().collect();
             let inputs = tables.filter(|(meta, _)| uids.contains(&meta.uid));
             inputs.map(|(meta, _)| Arc::clone(meta)).collect()
         };

@@ -4,6 +4,7 @@
 //! snapshots must be read after the version was pinned (H47): a snapshot taken later has a sequence
 //! number above every entry of the inputs.
 
+use std::collections::BTreeSet;
 use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
 
@@ -76,9 +77,11 @@ impl BaseTest {
         });
         let inputs = task.inputs.iter().map(|slice| slice.run);
         let newest = inputs.min().unwrap_or(RunId::filling(Level::ZERO, DataEpoch::MAX));
-        let is_input = |level: Level, uid: TableUid| {
-            task.inputs.iter().any(|slice| slice.run.level == level && slice.uids.contains(&uid))
-        };
+        let mut taken = BTreeSet::new();
+        for slice in &task.inputs {
+            taken.extend(slice.uids.iter().map(|&uid| (slice.run.level, uid)));
+        }
+        let is_input = |level: Level, uid: TableUid| taken.contains(&(level, uid));
         let mut older = Vec::new();
         for (level, parts) in version.levels().iter().skip(newest.level.get()) {
             for (part, run) in parts.runs() {
