@@ -342,3 +342,33 @@ fn room_is_kept_for_all_that_a_base_names() {
         db.close().unwrap();
     });
 }
+
+/// Goal: a store that was just opened, whose cache is empty, keeps its lists for an interval, in
+/// which they may warm up (H16); then what nobody has read goes. Method: lists that were not
+/// looked at yet, because they began less than an interval before the store was closed.
+#[test]
+fn nothing_is_trimmed_in_the_first_interval_after_an_opening() {
+    Simulation::run(1, |sim| {
+        let disk = SimDisk::new(SimOptions::default());
+        let trimmed = TrimOptions::default().interval(Duration::from_secs(100));
+        let db = open(&disk, trimmed);
+        for round in 0..2_u32 {
+            (0..4000_u32).for_each(|n| {
+                db.put((n * 7919 % 4000).to_be_bytes(), value(n + round)).unwrap();
+            });
+        }
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        let listed = |db: &Db| state(db).version.listed_tables().count();
+        let before = listed(&db);
+        assert!(before > 4, "{before} tables in lists");
+        sim.delay(Duration::from_secs(50));
+        db.close().unwrap();
+        let db = open(&disk, trimmed);
+        sim.delay(Duration::from_secs(95));
+        assert_eq!(listed(&db), before, "trimmed {} s after the opening", 95);
+        sim.delay(Duration::from_secs(10));
+        assert!(listed(&db) < before, "cold tables are kept");
+        db.close().unwrap();
+    });
+}
