@@ -89,7 +89,8 @@ impl Reservation {
 /// How a reserved task ended.
 enum Ended {
     Done,
-    /// It failed permanently, and is not picked again before something changes.
+    /// It failed permanently, and is not picked again before something changes; what nobody asked
+    /// for rests, and is decided anew.
     Quarantined(Error),
 }
 
@@ -376,10 +377,10 @@ impl Engine {
     /// `error`, if that is for the store to bear.
     fn quarantine_cause(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
         match error.kind() {
-            // Nobody waits for it, and what is due goes on.
+            // Nobody waits for it, and what is due goes on: it is no error of the store's.
             ErrorKind::Conflict if matches!(reserved.task, Task::Sentinel(_)) => {
                 self.shared.counters.compactions_refused.add(1);
-                Err(error)
+                Ok(Ended::Quarantined(error))
             }
             ErrorKind::Conflict => Ok(self.quarantine_refused(reserved, error)),
             ErrorKind::Corruption | ErrorKind::NotFound => self.quarantine_damaged(reserved, error),

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::clock;
+use crate::base::error::ErrorKind;
 use crate::base::prng::Prng;
 use crate::{
     CompactionPolicy, Db, HotRanges, LeveledOptions, Options, PartsOptions, RunsOptions,
@@ -233,6 +235,27 @@ fn hot_ranges_move_up_and_sink_again() {
     db.wait_idle().unwrap();
     assert_eq!(sentinel_runs(&db), 0);
     assert_eq!(db.range(..).count(), 3000);
+    db.close().unwrap();
+}
+
+/// Goal: a sentinel that the version set refuses rests and is tried again, and costs nobody
+/// anything. Method: one that was asked for, then those of a hot range.
+#[test]
+fn a_refused_sentinel_rests() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SentinelOptions::default().window(Duration::from_millis(200));
+    let db = layered(dir.path(), options.ways(HotRanges::Up).into());
+    let refusals = &db.handle.engine.set.refusals;
+    refusals.left.store(1, Ordering::Relaxed);
+    let built = db.default_keyspace().build_sentinel("01000".."01300");
+    assert_eq!(built.err().map(|error| error.kind()), Some(ErrorKind::Conflict));
+    db.put("00000", "1").expect("the store is not poisoned");
+    refusals.left.store(1000, Ordering::Relaxed);
+    assert!(scan_until(&db, |db| db.metrics().compactions_refused > 1));
+    db.put("00000", "2").expect("the store is not poisoned");
+    assert_eq!(db.property("weir.background-error").as_deref(), Some(""));
+    refusals.left.store(0, Ordering::Relaxed);
+    assert!(scan_until(&db, |db| db.metrics().sentinels_built > 0));
     db.close().unwrap();
 }
 
