@@ -39,7 +39,7 @@ use super::run::{Run, Version};
 use super::shape::{PartKind, RunId, RunKind};
 use crate::base::error::{Error, Result};
 use crate::base::ids::{KeyspaceId, Level, TableUid};
-use crate::base::interval::Interval;
+use crate::base::interval::{Interval, Intervals};
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
@@ -427,13 +427,15 @@ impl OfClaims<'_> {
         Ok(())
     }
 
-    /// Rule 9: that the list of a run has holes where one of its tables gets masks.
+    /// Rule 9: that the list of a run has holes where a mask newly hides keys of one of its tables.
     fn check_list_under(&self, id: RunId, place: &Place, meta: &TableMeta) -> Result<()> {
         let Some(run) = self.version.run(id) else { return Ok(()) };
         let Some(list) = &run.list else { return Ok(()) };
-        let fresh = meta.masks.iter().filter(|mask| !place.meta.masks.contains(mask));
-        for mask in fresh {
-            let (smallest, largest) = list_range(run, &mask.interval);
+        // A mask that meets others has become one with them: their holes may lie deeper.
+        let mut fresh: Intervals = meta.masks.iter().map(|mask| mask.interval.clone()).collect();
+        place.meta.masks.iter().for_each(|mask| fresh.subtract(&mask.interval));
+        for interval in fresh.iter() {
+            let (smallest, largest) = list_range(run, interval);
             if !list.is_hidden(&smallest, &largest) {
                 return Err(refused(format_args!(
                     "table {} is masked from {} on without a hole in the buffer list of level {}",
