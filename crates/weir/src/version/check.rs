@@ -7,22 +7,22 @@
 //! part: the rules are about this order, which is the order of reading.
 //!
 //! The rules: (1) a table's bounds, counts and sequence numbers make sense, and it was written for
-//! the keyspace that it is in; (2) level 0 is newest first in sequence numbers too: the runs'
-//! ranges are disjoint; (3) a flush starts the newest run of level 0 and holds no sequence number
-//! that was flushed before (ARCHITECTURE §3: flushes install oldest first); (4) no overtaking:
-//! between the run that data is removed from and the run that it is added to, no run holds a table
-//! over the same keys (H23, H48; LevelDB #320 is the same user key on both sides); (5) a rotation
-//! states the size of the part that begins to drain. A rotation alone overtakes nothing, since
-//! there is no draining part before it (`root` refuses it otherwise); (6) the next numbers can be
-//! recorded: what is read back is refused from `NUMBERS_END` on; (7) passing (H54): what leaves a
-//! run or passes it is under a hole of every list on its way, or was appended to the list of the
-//! run that it came to, above all that is older: nothing else is appended, and a list that begins
-//! has holes over what its run has already; (8) a list is where the options allow one, has no more
-//! buffered runs than a level is larger than the one above, and only its oldest has no table; (9) a
-//! claim is of a run that its edit founds, or of a sentinel; in its interval every older run is
-//! masked and every older list has a hole; no other edit brings masks, and no more entries come up
-//! than are hidden below; (10) a claim ends where its sentinel, or a run above, gave something to a
-//! run below (H24).
+//! the keyspace that it is in; (2) level 0 is newest first in sequence numbers too: the ranges of
+//! its runs but sentinels are disjoint; (3) a flush starts the newest run of level 0 and holds no
+//! sequence number that was flushed before (ARCHITECTURE §3: flushes install oldest first); (4) no
+//! overtaking: between the run that data is removed from and the run that it is added to, no run
+//! holds a table over the same keys (H23, H48; LevelDB #320 is the same user key on both sides);
+//! (5) a rotation states the size of the part that begins to drain. A rotation alone overtakes
+//! nothing, since there is no draining part before it (`root` refuses it otherwise); (6) the next
+//! numbers can be recorded: what is read back is refused from `NUMBERS_END` on; (7) passing (H54):
+//! what leaves a run or passes it is under a hole of every list on its way, or was appended to the
+//! list of the run that it came to, above all that is older: nothing else is appended, and a list
+//! that begins has holes over what its run has already; (8) a list is where the options allow one,
+//! has no more buffered runs than a level is larger than the one above, and only its oldest has no
+//! table; (9) a claim is of a run that its edit founds, or of a sentinel; in its interval every
+//! older run is masked and every older list has a hole; no other edit brings masks, and no more
+//! entries come up than are hidden below; (10) a claim ends where its sentinel, or a run above,
+//! gave something to a run below (H24).
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
@@ -193,7 +193,8 @@ pub(super) fn fault_of(meta: &TableMeta, keyspace: KeyspaceId) -> Option<&'stati
     }
 }
 
-/// Rule 2. A sentinel has what older runs had, and nothing that is newer than a newer run's.
+/// Rule 2. A sentinel is a copy of some ranges of older runs, whose other ranges may be merged into
+/// a newer run past it: its sequence numbers say nothing.
 fn check_level_0(keyspace: &KeyspaceVersion) -> Result<()> {
     let level = &keyspace.version.levels()[Level::ZERO];
     let runs: Vec<&Run> = level.runs().map(|(_, run)| &**run).collect();
@@ -205,12 +206,12 @@ fn check_level_0(keyspace: &KeyspaceVersion) -> Result<()> {
         )));
     }
     let mut highest: Option<&Run> = None;
-    for newer in runs.iter().rev() {
+    for newer in runs.iter().filter(|run| run.kind == RunKind::Data).rev() {
         let older = highest.filter(|older| newer.seq_min() <= older.seq_max());
         if highest.is_none_or(|highest| newer.seq_max() > highest.seq_max()) {
             highest = Some(newer);
         }
-        if let Some(older) = older.filter(|_| newer.kind == RunKind::Data) {
+        if let Some(older) = older {
             return Err(refused(format_args!(
                 "level 0 of keyspace {:?} would not be newest first: the run of epoch {} begins \
                  with sequence {}, the older run of epoch {} ends with {}",

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::check::{apply, flushed, refused_of, tree};
+use super::set::fresh;
 use super::{described, meta};
 use crate::base::ids::{KeyspaceId, epoch, level, uid};
 use crate::base::interval::Interval;
 use crate::base::table_meta::Content;
+use crate::options::Options;
 use crate::version::edit::{AddedTable, Claim, KeyspaceEdit};
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::set::VersionSet;
@@ -109,6 +111,45 @@ fn claims_that_hide_data_are_refused() {
         },
         "only 8 are hidden",
     );
+}
+
+/// Goal: a merge of flushes past a sentinel that it does not overlap is no matter of that: what the
+/// sentinel took of them may be newer than what is left. Method: the sentinel takes [x, z] of a
+/// run, of which what is left is merged with a newer one in level 0, as `size_tiered` does.
+#[test]
+fn a_sentinel_is_no_measure_of_flushes() {
+    let (set, _) = fresh(1 << 20);
+    apply(&set, |part| {
+        part.create = Some("default".into());
+        part.options = Some(Arc::new(Options::default()));
+        part.add_table(level(0), epoch(30), meta(3, "a", "c", (200, 250)));
+        part.add_table(level(0), epoch(30), meta(4, "x", "z", (251, 300)));
+        part.add_table(level(0), epoch(20), meta(2, "a", "c", (100, 199)));
+        part.flushed = Some(flushed(5, 300));
+    })
+    .unwrap();
+    apply(&set, |part| {
+        part.remove_table(level(0), uid(4));
+        part.add_table(level(0), epoch(31), meta(70, "x", "z", (251, 300)));
+        let interval = Interval::closed(b"x", b"z");
+        part.requests.taken = Some((sentinel(), interval.clone()));
+        part.claims.push(Claim { run: sentinel(), interval: Some(interval) });
+    })
+    .unwrap();
+    apply(&set, |part| {
+        part.add_table(level(0), epoch(40), meta(50, "a", "c", (301, 310)));
+        part.flushed = Some(flushed(9, 310));
+    })
+    .unwrap();
+    let merge = |seq_min| {
+        move |part: &mut KeyspaceEdit| {
+            part.remove_table(level(0), uid(50));
+            part.remove_table(level(0), uid(3));
+            part.add_table(level(0), epoch(40), meta(60, "a", "c", (seq_min, 310)));
+        }
+    };
+    refused_of(&set, merge(199), "newest first");
+    apply(&set, merge(200)).unwrap();
 }
 
 /// Goal (H24): a table keeps its masks when it moves, and does not get any on its way.
