@@ -127,6 +127,8 @@ pub(crate) struct Down {
     /// The merge, or a move where nothing lies below yet.
     pub(crate) task: Task,
     pub(crate) why: Why,
+    /// Bytes of all that it takes, which it writes: more than the range has.
+    pub(crate) bytes: u64,
 }
 
 /// What to do about hot ranges.
@@ -215,12 +217,13 @@ pub(crate) fn pick_down(
     let down = measured.filter(|range| range.runs.len() > 1).take(TRIED_MAX).filter_map(|range| {
         let (lower, upper) = bounds_of(range.heat);
         let task = policy.pick_hot(shape, lower, upper)?;
-        let why = range.why_down(situation, options, &task);
+        let bytes = bytes_written(shape, &task);
+        let why = range.why_down(situation, options, (&task, bytes));
         let mut moved = heats_over(situation, &task);
         let first = moved.next().unwrap_or(range.heat);
         let last = moved.last().unwrap_or(first);
         let (from, to) = (first.from.clone(), last.to.clone());
-        why.is_worth_it().then_some(Down { from, to, task, why })
+        why.is_worth_it().then_some(Down { from, to, task, why, bytes })
     });
     best(down, |down| &down.why)
 }
@@ -273,13 +276,27 @@ fn tree_bytes(shape: &Shape) -> u64 {
     Level::all().map(|level| shape.levels[level].bytes()).sum()
 }
 
-/// Bytes of some neighbouring tables of a run.
-fn bytes_of(shape: &Shape, slice: &RunSlice) -> u64 {
+/// Some neighbouring tables of a run.
+fn tables_of<'a>(
+    shape: &'a Shape,
+    slice: &'a RunSlice,
+) -> impl Iterator<Item = &'a TableMeta> + use<'a> {
     let mut runs = shape.levels[slice.run.level].runs();
     let run = runs.find(|(part, run)| (*part, run.epoch) == (slice.run.part, slice.run.epoch));
-    let tables = run.into_iter().flat_map(|(_, run)| run.tables.iter().map(|(table, ())| table));
+    let tables = run.into_iter().flat_map(|(_, run)| run.tables.iter().map(|(table, ())| &**table));
     let from_first = tables.skip_while(|table| slice.uids.first() != Some(&table.uid));
-    from_first.take(slice.uids.len()).map(|table| table.visible_bytes()).sum()
+    from_first.take(slice.uids.len())
+}
+
+/// Bytes that a task writes, at most.
+fn bytes_written(shape: &Shape, task: &Task) -> u64 {
+    match task {
+        Task::Merge(merge) => {
+            let tables = merge.inputs.iter().flat_map(|slice| tables_of(shape, slice));
+            tables.map(TableMeta::visible_bytes).sum()
+        }
+        Task::Move(_) | Task::Rotate(_) | Task::Sentinel(_) => 0,
+    }
 }
 
 /// The buckets over what a task takes.
@@ -290,11 +307,7 @@ fn heats_over<'a>(
     let shape = situation.shape;
     let mut hull: Option<Interval> = None;
     for slice in task.inputs() {
-        let mut runs = shape.levels[slice.run.level].runs();
-        let run = runs.find(|(part, run)| (*part, run.epoch) == (slice.run.part, slice.run.epoch));
-        let tables =
-            run.into_iter().flat_map(|(_, run)| run.tables.iter().map(|(table, ())| table));
-        for table in tables.filter(|table| slice.uids.contains(&table.uid)) {
+        for table in tables_of(shape, slice) {
             let keys = Interval::closed(&table.smallest, &table.largest);
             hull = Some(hull.map_or_else(|| keys.clone(), |hull| hull.around(&keys)));
         }
@@ -404,14 +417,15 @@ impl<'a> Measured<'a> {
         saved / (written as f64 / block).max(1.0) * (memtable_left as f64 / block)
     }
 
-    /// Why its uppermost runs would go down by `task`.
-    fn why_down(&self, situation: &Situation<'_>, options: &SentinelOptions, task: &Task) -> Why {
+    /// Why its uppermost runs would go down by `task`, which writes so many bytes.
+    fn why_down(
+        &self,
+        situation: &Situation<'_>,
+        options: &SentinelOptions,
+        (task, bytes): (&Task, u64),
+    ) -> Why {
         let shape = situation.shape;
         let block = f64::from(shape.options.block_bytes.max(1));
-        let bytes = match task {
-            Task::Merge(merge) => merge.inputs.iter().map(|slice| bytes_of(shape, slice)).sum(),
-            Task::Move(_) | Task::Rotate(_) | Task::Sentinel(_) => 0,
-        };
         let of_one = 1.0 / (self.runs.len() - 1) as f64;
         let benefit = match options.cost {
             CostModel::Paper => self.published_benefit(situation, block),

@@ -215,10 +215,26 @@ fn a_hot_range_goes_down_by_a_level() {
     };
     // Half of four times what was opened, for 1 + 10 blocks.
     assert_eq!(down(5, CompactionPolicy::leveled()), None);
-    let Down { from, to: _, task, why } = down(6, CompactionPolicy::leveled()).unwrap();
+    let Down { from, task, why, .. } = down(6, CompactionPolicy::leveled()).unwrap();
     assert_eq!(task.to_string(), "merge L0/9:{9} L5/2:{3} -> L5 (reads)");
     assert_eq!((&*from, why.benefit, why.cost), (&b"c"[..], 12.0, 11.0));
     assert_eq!(down(1 << 20, CompactionPolicy::tiered()), None);
+}
+
+/// Goal: invariant (3): a way down counts with all that it writes, not with what the range has of
+/// that.
+#[test]
+fn a_way_down_spends_what_it_writes() {
+    let tree = shape(
+        "options base_level_bytes=100000\n L0 9: 9[a-d]*4096\n L5 2: 3[a-d]*40960
+        L6 1: 6[e-f]*4096000",
+    );
+    let heat = heat(&opened(1 << 20), &BucketHeat::default());
+    let leveled = policy_of(CompactionPolicy::leveled());
+    let down = pick_down(&situation(&tree, &heat), leveled, &corrected()).unwrap();
+    assert_eq!(down.task.to_string(), "merge L0/9:{9} L5/2:{3} -> L5 (reads)");
+    assert_eq!(down.bytes, 11 * BLOCK);
+    assert!(down.why.bytes < 6 * BLOCK, "{} bytes of the range", down.why.bytes);
 }
 
 /// Goal: the cheaper way is taken: down where little lies above the last level, up where a way down

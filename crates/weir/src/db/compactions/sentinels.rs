@@ -19,7 +19,7 @@ use crate::base::interval::Interval;
 use crate::base::memory::Accountant;
 use crate::compaction::policy::sentinel_task;
 use crate::compaction::policy_of;
-use crate::compaction::sentinel::{Situation, Way, Why, decide};
+use crate::compaction::sentinel::{Down, Situation, Way, Why, decide};
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::heat::evened;
@@ -54,6 +54,8 @@ fn look_nanos(options: &Options) -> Option<u64> {
 struct Moving {
     reserved: Reservation,
     range: MovedRange,
+    /// Bytes that are written for it, an estimate.
+    spent: u64,
 }
 
 /// Decisions in a row that may be overtaken by what begins or ends in the keyspace meanwhile.
@@ -170,12 +172,12 @@ impl Engine {
                 continue;
             };
             let Some(moving) = self.reserve_hot(&tree, now) else { continue };
-            let Moving { reserved, range } = moving;
+            let Moving { reserved, range, spent } = moving;
             let ended = self.run_reserved(reserved, |ended| ended);
             if let Some(heat) = &tree.pin().heat {
                 match &ended {
                     Ok(Ended::Done) => heat.note_moved(&range.from, range.to.as_deref()),
-                    _ => heat.take_back(range.bytes),
+                    _ => heat.take_back(spent),
                 }
             }
             match ended {
@@ -258,7 +260,7 @@ impl Engine {
             decide_for(tree, &shape, (heat, now), &self.shared.accountant, is_short_of_space)
                 .and_then(|way| task_of(&shape, way, epoch))
         });
-        let Some((task, range)) = decided else { return Decided::Nothing };
+        let Some((task, range, spent)) = decided else { return Decided::Nothing };
         let mut state = self.jobs.state.lock();
         let (newest, taken) = (self.set.current(), state.reserved(tree.id));
         let version_in = |root: &Root| Some(Arc::clone(&root.keyspaces.get(tree.id)?.version));
@@ -273,8 +275,8 @@ impl Engine {
         match self.reserve(&mut state, tree, &root, task) {
             Some(reserved) => {
                 // Now, so that who decides beside this job knows of it.
-                heat.spend(range.bytes);
-                Decided::Move(Box::new(Moving { reserved, range }))
+                heat.spend(spent);
+                Decided::Move(Box::new(Moving { reserved, range, spent }))
             }
             None => Decided::Nothing,
         }
@@ -305,15 +307,17 @@ fn decide_for(
     decide(&situation, policy_of(shape.options.compaction), &options)
 }
 
-/// The task of a way that was chosen, and what it moves.
-fn task_of(shape: &Shape, way: Way, epoch: DataEpoch) -> Option<(Task, MovedRange)> {
+/// The task of a way that was chosen, what it moves, and the bytes that it writes.
+fn task_of(shape: &Shape, way: Way, epoch: DataEpoch) -> Option<(Task, MovedRange, u64)> {
     match way {
         Way::Up(hot) => {
             let interval = Interval::new(&hot.from, hot.to.as_deref());
             let task = sentinel_task::build(shape, interval, epoch, RUNS_MIN)?;
-            Some((task, moved(hot.from, hot.to, hot.why, true)))
+            Some((task, moved(hot.from, hot.to, hot.why, true), hot.why.bytes))
         }
-        Way::Down(down) => Some((down.task, moved(down.from, down.to, down.why, false))),
+        Way::Down(Down { from, to, task, why, bytes }) => {
+            Some((task, moved(from, to, why, false), bytes))
+        }
     }
 }
 
