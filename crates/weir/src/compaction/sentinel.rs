@@ -22,8 +22,9 @@
 //! bytes once into every level, with the rest of the tables that they meet in the first, and with
 //! as much more as each deeper level is larger than the one above.
 //!
-//! A way down of one level saves one run of those beyond one, stays until as much has been written
-//! to the range as the upper runs have of it, and has no way down left to pay.
+//! A way down of one level saves one run of those beyond one where it makes one run of several,
+//! stays until as much has been written to the range as the upper runs have of it, and has no way
+//! down left to pay.
 //!
 //! Not here: what is counted (`heat`), how a sentinel is built and claims its range (`execute`),
 //! which tables go down (`policy`, `pick_hot`).
@@ -124,7 +125,7 @@ pub(crate) struct Down {
     pub(crate) from: Vec<u8>,
     /// The first key behind them, if there is one.
     pub(crate) to: Option<Vec<u8>>,
-    /// The merge, or a move where nothing lies below yet.
+    /// The merge.
     pub(crate) task: Task,
     pub(crate) why: Why,
     /// Bytes of all that it takes, which it writes: more than the range has.
@@ -299,6 +300,13 @@ fn bytes_written(shape: &Shape, task: &Task) -> u64 {
     }
 }
 
+/// Rule: a way down saves a run of a bucket only if it makes one of several that have something of
+/// it. What moves to where nothing of it lies is one run more below, and still as many.
+fn joins_runs(shape: &Shape, task: &Task, bucket: &BucketHeat) -> bool {
+    let has_it = |slice: &&RunSlice| tables_of(shape, slice).any(|table| shows(table, bucket));
+    task.inputs().iter().filter(has_it).nth(1).is_some()
+}
+
 /// The buckets over what a task takes.
 fn heats_over<'a>(
     situation: &Situation<'a>,
@@ -428,11 +436,15 @@ impl<'a> Measured<'a> {
         let block = f64::from(shape.options.block_bytes.max(1));
         let of_one = 1.0 / (self.runs.len() - 1) as f64;
         let benefit = match options.cost {
-            CostModel::Paper => self.published_benefit(situation, block),
+            CostModel::Paper if joins_runs(shape, task, self.heat) => {
+                self.published_benefit(situation, block)
+            }
+            CostModel::Paper => 0.0,
             CostModel::Corrected => {
                 // The job moves what it takes as wholes: all that is read of that gains.
                 let upper = self.runs.first().map_or(0.0, |run| run.inside);
                 let moved = heats_over(situation, task);
+                let moved = moved.filter(|heat| joins_runs(shape, task, heat));
                 let saves = |heat: &BucketHeat| {
                     heat.opened_beyond as f64 * Stay::until_written(heat, upper).reach
                 };

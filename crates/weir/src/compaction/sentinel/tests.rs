@@ -221,6 +221,24 @@ fn a_hot_range_goes_down_by_a_level() {
     assert_eq!(down(1 << 20, CompactionPolicy::tiered()), None);
 }
 
+/// Goal: a way down saves a run only where it makes one of several: what moves to a level that has
+/// nothing of the range is one run more below. Several runs of level 0 become one.
+#[test]
+fn a_move_to_an_empty_place_saves_nothing() {
+    let leveled = policy_of(CompactionPolicy::leveled());
+    let heat = heat(&opened(1 << 20), &BucketHeat::default());
+    let down = |options: SentinelOptions, upper: &str| {
+        let below = "L5 2: 2[a-b]*40960\n L6 1: 5[c-d]*409600 6[e-f]*4096000";
+        let tree = shape(&format!("options base_level_bytes=10000\n {upper}\n {below}"));
+        pick_down(&situation(&tree, &heat), leveled, &options).map(|down| down.task.to_string())
+    };
+    for options in [corrected(), paper()] {
+        assert_eq!(down(options, "L4 7: 7[c-d]*4096"), None);
+    }
+    let merged = down(corrected(), "L0 9: 9[c-d]*4096\n L0 8: 8[c-d]*4096");
+    assert!(merged.is_some_and(|task| task.starts_with("merge L0/9:{9} L0/8:{8} ->")));
+}
+
 /// Goal: invariant (3): a way down counts with all that it writes, not with what the range has of
 /// that.
 #[test]
