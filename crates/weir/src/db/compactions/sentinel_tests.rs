@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::clock;
-use crate::base::error::ErrorKind;
+use crate::base::error::{Error, ErrorKind};
 use crate::base::prng::Prng;
+use crate::heat::moved::MovedRange;
+use crate::state::health::closed_error;
 use crate::{
     CompactionPolicy, Db, HotRanges, LeveledOptions, Options, PartsOptions, RunsOptions,
     SentinelOptions, Sentinels, Snapshot,
@@ -256,6 +258,29 @@ fn a_refused_sentinel_rests() {
     assert_eq!(db.property("weir.background-error").as_deref(), Some(""));
     refusals.left.store(0, Ordering::Relaxed);
     assert!(scan_until(&db, |db| db.metrics().sentinels_built > 0));
+    db.close().unwrap();
+}
+
+/// Goal: a move that gave way to writers that wait has not failed, and does not rest for longer;
+/// one that failed does.
+#[test]
+fn giving_way_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = layered(dir.path(), SentinelOptions::default().into());
+    let engine = &db.handle.engine;
+    let tree = engine.trees.lock().values().next().cloned().unwrap();
+    let failures = |error: Error| {
+        let (from, to) = (b"01000".to_vec(), None);
+        let (benefit, cost, runs, bytes) = (1.0, 1.0, 2, 1);
+        let range = MovedRange { from, to, up: true, benefit, cost, runs, bytes };
+        engine.note_moving(&tree, (range, 1), Err(error));
+        let looks = engine.jobs.state.lock().heat_looks.clone();
+        (db.metrics().jobs_failed, looks[&tree.id].failures)
+    };
+    assert_eq!(failures(closed_error()), (0, 0));
+    let failed = Error::new(ErrorKind::Io, "a test").leaving_nothing_unknown();
+    assert_eq!(failures(failed), (1, 1));
+    assert_eq!(failures(closed_error()), (1, 1));
     db.close().unwrap();
 }
 

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 
 use super::{Ended, Reservation};
 use crate::base::clock;
-#[cfg(any(test, feature = "sim"))]
 use crate::base::error::{ErrorKind, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::interval::Interval;
@@ -174,33 +173,57 @@ impl Engine {
             let Some(moving) = self.reserve_hot(&tree, now) else { continue };
             let Moving { reserved, range, spent } = moving;
             let ended = self.run_reserved(reserved, |ended| ended);
-            if let Some(heat) = &tree.pin().heat {
-                match &ended {
-                    Ok(Ended::Done) => heat.note_moved(&range.from, range.to.as_deref()),
-                    _ => heat.take_back(spent),
-                }
-            }
-            match ended {
-                Ok(Ended::Done) => {
-                    let now = clock::now_nanos();
-                    let look = HeatLook { at: now, failures: 0 };
-                    self.jobs.state.lock().heat_looks.insert(id, look);
-                    let down = u64::from(!range.up);
-                    self.shared.counters.hot_merges.add(down);
-                    tree.note_moved(range);
-                    self.note_job(Ok(()));
-                }
-                Ok(Ended::Quarantined(_)) => self.rest_from_moving(id),
-                // What nobody asked for costs nobody anything, unless it left the store unknown.
-                Err(error) if error.leaves_unknown() => self.note_job(Err(error)),
-                Err(_) => {
-                    self.shared.counters.jobs_failed.add(1);
-                    self.rest_from_moving(id);
-                }
-            }
+            self.note_moving(&tree, (range, spent), ended);
             return true;
         }
         false
+    }
+
+    /// Draws the consequences of how the move of a range ended, on which so many bytes were spent.
+    pub(super) fn note_moving(
+        &self,
+        tree: &Tree,
+        (range, spent): (MovedRange, u64),
+        ended: Result<Ended>,
+    ) {
+        let (id, current) = (tree.id, tree.pin());
+        if let Some(heat) = &current.heat {
+            match &ended {
+                Ok(Ended::Done) => heat.note_moved(&range.from, range.to.as_deref()),
+                _ => heat.take_back(spent),
+            }
+        }
+        match ended {
+            Ok(Ended::Done) => {
+                let now = clock::now_nanos();
+                let look = HeatLook { at: now, failures: 0 };
+                self.jobs.state.lock().heat_looks.insert(id, look);
+                let down = u64::from(!range.up);
+                self.shared.counters.hot_merges.add(down);
+                tree.note_moved(range);
+                self.note_job(Ok(()));
+            }
+            Ok(Ended::Quarantined(_)) => self.rest_from_moving(id),
+            // It gave way to writers that wait, or the keyspace closes: nothing has failed.
+            Err(error) if error.kind() == ErrorKind::Closed => {
+                let nanos = look_nanos(&current.options).unwrap_or(REST_NANOS_MIN);
+                self.look_later(id, clock::now_nanos().saturating_add(nanos));
+            }
+            // What nobody asked for costs nobody anything, unless it left the store unknown.
+            Err(error) if error.leaves_unknown() => self.note_job(Err(error)),
+            Err(_) => {
+                self.shared.counters.jobs_failed.add(1);
+                self.rest_from_moving(id);
+            }
+        }
+    }
+
+    /// Puts the next look off until `at`.
+    fn look_later(&self, id: KeyspaceId, at: u64) {
+        let mut state = self.jobs.state.lock();
+        let look = state.heat_looks.entry(id).or_insert(HeatLook { at, failures: 0 });
+        // Another worker's attempt may have failed meanwhile: its rest stays.
+        look.at = look.at.max(at);
     }
 
     /// Puts the next look off, for longer each time, after a range was not moved.
@@ -239,11 +262,7 @@ impl Engine {
                 Decided::Overtaken => {}
             }
         }
-        let mut state = self.jobs.state.lock();
-        let at = now.saturating_add(nanos);
-        let look = state.heat_looks.entry(tree.id).or_insert(HeatLook { at, failures: 0 });
-        // Another worker's attempt may have failed meanwhile: its rest stays.
-        look.at = look.at.max(at);
+        self.look_later(tree.id, now.saturating_add(nanos));
         None
     }
 
