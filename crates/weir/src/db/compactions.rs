@@ -15,7 +15,7 @@ use crate::base::sched;
 use crate::compaction;
 use crate::compaction::execute::{self, CompactionJob, MergeSpec};
 use crate::compaction::policy::{RangePick, running_job};
-use crate::compaction::task::{SentinelTask, Task};
+use crate::compaction::task::{Reason, SentinelTask, Task};
 use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
 use crate::db::quarantine::PickedFrom;
@@ -84,6 +84,11 @@ impl Reservation {
         state.merges_at_rest += usize::from(is_at_rest);
         Self { tree, task, job, shape, keyspace, from, spending, is_at_rest }
     }
+}
+
+/// Whether nobody asked for a task, and nothing is due that needs it.
+fn is_spare(task: &Task) -> bool {
+    task.reason() == Reason::Reads
 }
 
 /// How a reserved task ended.
@@ -378,7 +383,7 @@ impl Engine {
     fn quarantine_cause(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
         match error.kind() {
             // Nobody waits for it, and what is due goes on: it is no error of the store's.
-            ErrorKind::Conflict if matches!(reserved.task, Task::Sentinel(_)) => {
+            ErrorKind::Conflict if is_spare(&reserved.task) => {
                 self.shared.counters.compactions_refused.add(1);
                 Ok(Ended::Quarantined(error))
             }
@@ -454,7 +459,7 @@ impl Engine {
             Task::Sentinel(sentinel) => Some(sentinel.interval.clone()),
             _ => None,
         };
-        let is_spare = claim.is_some();
+        let gives_way = is_spare(&reserved.task);
         let policy = compaction::policy_of(reserved.shape.options.compaction);
         let level = merge.output.level;
         let entries = execute::entries_of(&state.version, merge)?;
@@ -472,8 +477,9 @@ impl Engine {
         };
         let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
         // What nobody asked for gives way to writers that wait.
-        let gives_up =
-            || self.jobs.is_closed(id) || is_spare && reserved.tree.stalled.load(Ordering::Relaxed);
+        let gives_up = || {
+            self.jobs.is_closed(id) || gives_way && reserved.tree.stalled.load(Ordering::Relaxed)
+        };
         let finished = self.run_job(&mut job, Some(&reserved.spending), &gives_up)?;
         let stats = finished.stats;
         self.install_outputs(finished.edit, &finished.outputs, None)?;

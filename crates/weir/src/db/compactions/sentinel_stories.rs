@@ -4,16 +4,20 @@
 
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 #[cfg(feature = "sim")]
 use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::interval::Interval;
 use crate::compaction::policy::sentinel_task;
-use crate::db::compactions::Ended;
+use crate::compaction::policy_of;
+use crate::db::compactions::{Ended, Reservation};
+use crate::state::tree::Tree;
 #[cfg(feature = "sim")]
 use crate::{CompactionBuffer, HotRanges, SentinelOptions, TrimOptions};
-use crate::{CompactionPolicy, Db, LeveledOptions, Options};
+use crate::{CompactionPolicy, Db, ErrorKind, LeveledOptions, Options};
 
 fn open(dir: &Path, options: Options) -> Db {
     Db::builder(dir.join("db")).default_options(options).open().unwrap()
@@ -125,6 +129,69 @@ fn a_mask_grows_beside_a_list() {
     for count in [crate::sim::without_lists(|| db.range(..).count()), db.range(..).count()] {
         assert_eq!(count, 11 + 14 + 14);
     }
+    db.close().unwrap();
+}
+
+/// A store with 10,000 keys in level 0 and in the last level, and a task that takes them down
+/// because they are read.
+fn going_down(dir: &Path) -> (Db, Arc<Tree>, Reservation) {
+    let sizes = LeveledOptions::default().l0_trigger(8);
+    let db = open(dir, Options::default().compaction(sizes));
+    for round in 0..2 {
+        for key in 0..10_000 {
+            db.put(format!("{key:05}"), [round; 200]).unwrap();
+        }
+        db.flush().unwrap();
+        if round == 0 {
+            db.compact_range(..).unwrap();
+        }
+    }
+    db.wait_idle().unwrap();
+    let engine = &db.handle.engine;
+    let tree = engine.trees.lock().values().next().cloned().unwrap();
+    let reserved = {
+        let mut state = engine.jobs.state.lock();
+        let root = engine.set.current();
+        let shape = engine.shape_of(&root, tree.id, state.reserved(tree.id)).unwrap();
+        let policy = policy_of(shape.options.compaction);
+        let task = policy.pick_hot(&shape, Bound::Unbounded, Bound::Unbounded).unwrap();
+        engine.reserve(&mut state, &tree, &root, task).unwrap()
+    };
+    (db, tree, reserved)
+}
+
+/// Goal: what goes down for the sake of reads gives way to writers that wait, as a sentinel does.
+#[test]
+fn a_way_down_gives_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, tree, reserved) = going_down(dir.path());
+    // As if they did, until the job has ended.
+    let engine = &db.handle.engine;
+    tree.stalled.store(true, Ordering::Relaxed);
+    engine.jobs.stalled.fetch_add(1, Ordering::Relaxed);
+    let ended = engine.run_reserved(reserved, |ended| ended);
+    assert_eq!(ended.err().map(|error| error.kind()), Some(ErrorKind::Closed));
+    db.put("a", "1").unwrap();
+    db.close().unwrap();
+}
+
+/// Goal: a way down that is refused stops no compaction that is due.
+#[test]
+fn a_refused_way_down_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, _, reserved) = going_down(dir.path());
+    let engine = &db.handle.engine;
+    engine.set.refusals.left.store(1, Ordering::Relaxed);
+    let ended = engine.run_reserved(reserved, |ended| ended);
+    assert!(matches!(ended, Ok(Ended::Quarantined(_))));
+    assert_eq!(db.metrics().compactions_refused, 1);
+    assert_eq!(db.property("weir.background-error").as_deref(), Some(""));
+    for round in 0..8 {
+        db.put("a", [round]).unwrap();
+        db.flush().unwrap();
+    }
+    db.wait_idle().unwrap();
+    assert!(db.describe().keyspaces[0].levels[0].runs.len() < 8, "level 0 is not merged");
     db.close().unwrap();
 }
 
