@@ -495,6 +495,7 @@ impl Engine {
         counters.blocks_handed_over.add(stats.blocks_handed_over);
         counters.compaction_nanos.add(stats.nanos);
         counters.entries_dropped.add(stats.entries_shadowed + stats.deletes_dropped);
+        counters.masked_bytes_dropped.add(stats.masked_bytes_dropped);
         Ok(())
     }
 

@@ -102,6 +102,9 @@ pub struct Metrics {
     pub sentinel_bytes_written: u64,
     /// Hot ranges that were merged down by a level instead.
     pub hot_ranges_merged_down: u64,
+    /// Bytes of keys and values that were moved into sentinels and came back as free space since,
+    /// when compactions replaced the tables in which they were masked.
+    pub masked_bytes_dropped: u64,
     /// Entries that compactions dropped: overwritten or deleted.
     pub entries_dropped: u64,
     /// Time spent in flushes, in seconds.
@@ -274,9 +277,10 @@ pub struct LevelMetrics {
     pub runs: u64,
     /// Tables.
     pub tables: u64,
-    /// Bytes of the tables.
+    /// Bytes of the tables, without what masks hide of them, in proportion: files may be larger
+    /// ([`Options::sentinels`](crate::Options::sentinels)).
     pub bytes: u64,
-    /// Entries in the tables, deletes included.
+    /// Entries in the tables that no mask hides, deletes included.
     pub entries: u64,
     /// Bytes that compactions wrote into the level since the store was opened.
     pub compacted_bytes: u64,
@@ -347,6 +351,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         sentinels_built: c.sentinels.get(),
         sentinel_bytes_written: c.sentinel_bytes.get(),
         hot_ranges_merged_down: c.hot_merges.get(),
+        masked_bytes_dropped: c.masked_bytes_dropped.get(),
         blocks_handed_over: c.blocks_handed_over.get(),
         blocks_handed_over_unread: cache.unread,
         gets_of_lists: c.gets_of_lists.get(),

@@ -97,6 +97,8 @@ pub(crate) struct Counters {
     pub(crate) hot_merges: Counter,
     /// Entries that compactions dropped.
     pub(crate) entries_dropped: Counter,
+    /// Bytes of keys and values that masks hid in tables which compactions replaced.
+    pub(crate) masked_bytes_dropped: Counter,
     /// Time spent in background jobs, in nanoseconds.
     pub(crate) flush_nanos: Counter,
     pub(crate) compaction_nanos: Counter,

@@ -165,6 +165,11 @@ impl CompactionJob {
         let stats = JobStats {
             bytes_read: metas.iter().map(|meta| meta.visible_bytes()).sum(),
             tables_read: metas.len() as u64,
+            // A sentinel leaves most of its inputs where they are.
+            masked_bytes_dropped: match claim {
+                None => metas.iter().map(|meta| meta.hidden().raw_bytes).sum(),
+                Some(_) => 0,
+            },
             ..JobStats::default()
         };
         let bounds = bounds_of(metas.iter().copied());
@@ -261,11 +266,13 @@ impl CompactionJob {
         })
     }
 
-    /// Puts the inputs of a sentinel back in their places, without what it has read of them.
+    /// Puts the inputs of a sentinel back in their places, without what it has read of them. Bytes
+    /// that were hidden already in those of which nothing is left.
     ///
     /// # Errors
     /// `Corruption` if an input that was read whole is not what its description says.
-    fn mask(&self, interval: &Interval, changes: &mut KeyspaceEdit) -> Result<()> {
+    fn mask(&self, interval: &Interval, changes: &mut KeyspaceEdit) -> Result<u64> {
+        let mut dropped = 0;
         for (slice, input) in self.task.inputs.iter().zip(self.retain.inner().sources()) {
             for (meta, content) in input.contents() {
                 let is_whole = interval.covers(&meta.smallest, &meta.largest);
@@ -280,10 +287,12 @@ impl CompactionJob {
                 }
                 if let Some(masked) = meta.masked(interval, *content) {
                     changes.added.push(AddedTable { run: slice.run, meta: Arc::new(masked) });
+                } else {
+                    dropped += meta.hidden().raw_bytes;
                 }
             }
         }
-        Ok(())
+        Ok(dropped)
     }
 
     fn finish(&mut self) -> Result<Progress> {
@@ -299,7 +308,7 @@ impl CompactionJob {
             slice.uids.iter().for_each(|&uid| changes.remove_table_from(level, part, uid));
         }
         if let Some(interval) = self.claim.clone() {
-            self.mask(&interval, changes)?;
+            self.stats.masked_bytes_dropped = self.mask(&interval, changes)?;
             changes.requests.taken = Some((self.task.output, interval.clone()));
             if !self.outputs.finished().is_empty() {
                 changes.claims.push(Claim { run: self.task.output, interval: Some(interval) });

@@ -24,6 +24,9 @@ pub(crate) struct JobStats {
     pub(crate) entries_shadowed: u64,
     /// Deletes (tombstones) dropped because no older entry of their key is left.
     pub(crate) deletes_dropped: u64,
+    /// Bytes of keys and values that masks hid in input tables which the job replaces: space that
+    /// comes back, of entries that were moved into a sentinel before.
+    pub(crate) masked_bytes_dropped: u64,
     /// Output blocks inserted into the cache because they replace cached ones.
     pub(crate) blocks_handed_over: u64,
     /// Nanoseconds spent in steps.

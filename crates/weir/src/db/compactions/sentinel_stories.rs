@@ -220,6 +220,8 @@ fn masked_space_comes_back() {
         db.wait_idle().unwrap();
         let described = db.describe();
         let runs = described.keyspaces[0].levels.iter().flat_map(|level| &level.runs);
+        // Keys of 5 bytes, values of 100.
+        assert_eq!(db.metrics().masked_bytes_dropped, (last as u64 - 1) * 105, "asked for: {asks}");
         let hidden: u64 = runs.flat_map(|run| &run.tables).map(|table| table.hidden_entries).sum();
         assert_eq!(hidden, 0, "asked for: {asks}");
         assert_eq!(db.range(..).count(), 3000 - (last - 1));

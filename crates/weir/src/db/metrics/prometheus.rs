@@ -170,6 +170,11 @@ impl Metrics {
                 "Hot ranges merged down by a level.",
                 self.hot_ranges_merged_down as f64,
             ),
+            (
+                "weir_masked_dropped_bytes_total",
+                "Bytes moved into sentinels that compactions freed in the tables below.",
+                self.masked_bytes_dropped as f64,
+            ),
         ];
         out.counters(&counters);
     }
