@@ -61,6 +61,12 @@ impl<'a> KeyScale<'a> {
         }
     }
 
+    /// The part of the keys from end to end that an interval has.
+    pub(crate) fn part_inside(&self, from: &[u8], to: Option<&[u8]>) -> f64 {
+        let end = to.map_or(1.0, |to| self.part_below(to));
+        (end - self.part_below(from)).max(0.0)
+    }
+
     /// The key at a part of the way, 0 to 1.
     pub(crate) fn key_at(&self, part: f64) -> Vec<u8> {
         let whole = self.last.saturating_sub(self.first) as f64;

@@ -365,9 +365,7 @@ fn shows(table: &TableMeta, BucketHeat { from, to, .. }: &BucketHeat) -> bool {
 /// The part of a table's keys that a bucket has, an estimate.
 fn part_inside(table: &TableMeta, bucket: &BucketHeat) -> f64 {
     let scale = KeyScale::new(&table.smallest, &table.largest);
-    let below = |key: &[u8]| scale.part_below(key);
-    let end = bucket.to.as_deref().map_or(1.0, below);
-    (end - below(&bucket.from)).max(0.0)
+    scale.part_inside(&bucket.from, bucket.to.as_deref())
 }
 
 /// A range, measured in the tree.

@@ -462,7 +462,7 @@ impl Engine {
         let gives_way = is_spare(&reserved.task);
         let policy = compaction::policy_of(reserved.shape.options.compaction);
         let level = merge.output.level;
-        let entries = execute::entries_of(&state.version, merge)?;
+        let entries = execute::entries_of(&state.version, merge, claim.as_ref())?;
         let mut table = TableOptions::of_level(id, &state.options, level, self.shared.hash_seed);
         table.bloom_bits = policy.filter_bits(&reserved.shape, level, entries);
         let spec = MergeSpec {

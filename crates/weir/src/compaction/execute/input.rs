@@ -16,6 +16,7 @@ use crate::base::heat::{Heat, Warmth};
 use crate::base::ids::TableUid;
 use crate::base::interval::Interval;
 use crate::base::key::{Kind, Seq, compare};
+use crate::base::key_scale::KeyScale;
 use crate::base::table_meta::{Content, TableMeta};
 use crate::cache::Purpose;
 use crate::compaction::execute::handoff::HandOff;
@@ -62,13 +63,24 @@ pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Descr
     ))
 }
 
-/// Entries of the inputs of a merge that no mask hides.
+/// Entries of the inputs of a merge that no mask hides; of those of a sentinel only what lies
+/// `within` its interval, an estimate.
 ///
 /// # Errors
 /// As [`tables_of`].
-pub(crate) fn entries_of(version: &Version, task: &MergeTask) -> Result<u64> {
+pub(crate) fn entries_of(
+    version: &Version,
+    task: &MergeTask,
+    within: Option<&Interval>,
+) -> Result<u64> {
+    let of_table = |meta: &TableMeta| {
+        let all = meta.visible().entries;
+        let Some(Interval { from, to }) = within else { return all };
+        let scale = KeyScale::new(&meta.smallest, &meta.largest);
+        (all as f64 * scale.part_inside(from, to.as_deref())).ceil() as u64
+    };
     let entries = |slice: &RunSlice| -> Result<u64> {
-        Ok(tables_of(version, slice)?.iter().map(|(meta, _)| meta.visible().entries).sum())
+        Ok(tables_of(version, slice)?.iter().map(|(meta, _)| of_table(meta)).sum())
     };
     task.inputs.iter().map(entries).sum()
 }

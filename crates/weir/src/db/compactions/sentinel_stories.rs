@@ -10,14 +10,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::clock;
+use crate::base::ids::Level;
 use crate::base::interval::Interval;
 use crate::compaction::policy::sentinel_task;
 use crate::compaction::policy_of;
 use crate::db::compactions::{Ended, Reservation};
 use crate::state::tree::Tree;
 #[cfg(feature = "sim")]
-use crate::{CompactionBuffer, HotRanges, SentinelOptions, TrimOptions};
-use crate::{CompactionPolicy, Db, ErrorKind, LeveledOptions, Options};
+use crate::{CompactionBuffer, HotRanges, TrimOptions};
+use crate::{CompactionPolicy, Db, ErrorKind, Filters, LeveledOptions, Options, SentinelOptions};
 
 fn open(dir: &Path, options: Options) -> Db {
     Db::builder(dir.join("db")).default_options(options).open().unwrap()
@@ -218,10 +219,10 @@ fn masked_space_comes_back() {
             db.compact_range(..).unwrap();
         }
         db.wait_idle().unwrap();
-        let described = db.describe();
-        let runs = described.keyspaces[0].levels.iter().flat_map(|level| &level.runs);
         // Keys of 5 bytes, values of 100.
         assert_eq!(db.metrics().masked_bytes_dropped, (last as u64 - 1) * 105, "asked for: {asks}");
+        let described = db.describe();
+        let runs = described.keyspaces[0].levels.iter().flat_map(|level| &level.runs);
         let hidden: u64 = runs.flat_map(|run| &run.tables).map(|table| table.hidden_entries).sum();
         assert_eq!(hidden, 0, "asked for: {asks}");
         assert_eq!(db.range(..).count(), 3000 - (last - 1));
@@ -317,6 +318,35 @@ fn a_small_sentinel_reads_little() {
     let said = metrics.compaction_bytes_read - before;
     assert!(said < 10_000, "{said} bytes for 10 entries");
     assert!(metrics.io.sentinels.bytes_read < 200_000, "{:?}", metrics.io.sentinels);
+    db.close().unwrap();
+}
+
+/// Goal: the filter of a sentinel is as large as its entries need: a policy that gives small runs
+/// more bits an entry (Monkey) is asked for what is built, not for the tables that it is taken of.
+/// Method: a hundredth of a table; the filter is most of what follows the data in a small one.
+#[test]
+fn a_sentinel_has_the_filter_of_its_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = leveled().sentinels(SentinelOptions::default()).filters(Filters::Monkey);
+    let db = open(dir.path(), options);
+    for key in 0..100_000 {
+        db.put(format!("{key:05}"), "1").unwrap();
+    }
+    db.flush().unwrap();
+    let engine = &db.handle.engine;
+    let tree = engine.trees.lock().values().next().cloned().unwrap();
+    let reserved = engine.jobs.state.lock().reserved(tree.id);
+    let shape = engine.shape_of(&engine.set.current(), tree.id, reserved).unwrap();
+    let policy = policy_of(shape.options.compaction);
+    let bits = |entries| f64::from(policy.filter_bits(&shape, Level::ZERO, entries));
+    assert!(bits(1000) > bits(100_000) + 5.0, "{} and {}", bits(1000), bits(100_000));
+    assert!(db.default_keyspace().build_sentinel("02000".."03000").unwrap());
+    let root = engine.set.current();
+    let version = &root.keyspaces.get(tree.id).unwrap().version;
+    let (_, sentinel) = version.sentinels().next().unwrap();
+    let tail_bytes: u64 = sentinel.tables.iter().map(|(meta, _)| meta.tail_bytes).sum();
+    let needed = 1000.0 * bits(1000) / 8.0;
+    assert!(tail_bytes as f64 > needed * 0.9, "{tail_bytes} bytes, {needed} are needed");
     db.close().unwrap();
 }
 
