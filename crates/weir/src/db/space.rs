@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::ids::TableUid;
+use crate::base::interval::Interval;
+use crate::base::key_scale::KeyScale;
+use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::JobStats;
 use crate::compaction::policy_of;
-use crate::compaction::task::MergeTask;
+use crate::compaction::task::{MergeTask, SentinelTask, Task};
 use crate::storage::FreeSpace;
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::shape::Shape;
@@ -192,6 +195,10 @@ pub(super) fn tables_of(bytes: u64, table_bytes: u64) -> u64 {
     tables.saturating_add(tables / 4).saturating_add(1)
 }
 
+/// How many times what evenly spread keys would have is kept for an interval of a table. One that
+/// has more is written all the same; what the next log segment needs is then short of that.
+const UNEVEN_FACTOR: f64 = 2.0;
+
 /// Bytes of the version log that the edit of one flush takes, or of a merge of few tables: a page.
 pub(super) const EDIT_BYTES: u64 = 4 << 10;
 
@@ -221,14 +228,34 @@ pub(super) fn whole(keyspace: &KeyspaceVersion, cache_bytes: u64) -> Space {
     Space { tables: bytes, versions, files, ..Space::default() }
 }
 
+/// What a task writes to tables, and its edit; of one that writes none, nothing.
+pub(super) fn need_of(shape: &Shape, task: &Task) -> Space {
+    match task {
+        Task::Merge(merge) => merge_need(shape, merge, None),
+        Task::Sentinel(SentinelTask { merge, interval }) => {
+            merge_need(shape, merge, Some(interval))
+        }
+        Task::Move(_) | Task::Rotate(_) => Space::default(),
+    }
+}
+
+/// Bytes of a table that a merge may write: all, or `within` an interval twice what it would have
+/// if keys were spread evenly.
+fn bytes_within(table: &TableMeta, within: Option<&Interval>) -> u64 {
+    let Some(Interval { from, to }) = within else { return table.bytes };
+    let scale = KeyScale::new(&table.smallest, &table.largest);
+    let inside = table.bytes as f64 * scale.part_inside(from, to.as_deref());
+    ((inside * UNEVEN_FACTOR).ceil() as u64).min(table.bytes)
+}
+
 /// What a merge writes: no more than it reads, and its edit.
-pub(super) fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
+fn merge_need(shape: &Shape, merge: &MergeTask, within: Option<&Interval>) -> Space {
     let inputs = merge.inputs.iter().map(|slice| {
         let uids: std::collections::BTreeSet<TableUid> = slice.uids.iter().copied().collect();
         let runs = shape.levels[slice.run.level].runs();
         let tables = runs.flat_map(|(_, run)| run.tables.iter());
         let taken = tables.filter(|(table, ())| uids.contains(&table.uid));
-        taken.map(|(table, ())| table.bytes).sum::<u64>()
+        taken.map(|(table, ())| bytes_within(table, within)).sum::<u64>()
     });
     let bytes = inputs.sum();
     let plan = policy_of(shape.options.compaction).plan(shape, merge);
@@ -244,8 +271,10 @@ mod tests {
     use super::*;
     use crate::base::ids::{DataEpoch, KeyspaceId, Level, uid};
     use crate::base::place::Place;
-    use crate::base::table_meta::TableMeta;
+    use crate::compaction::policy::cases::shape_of;
+    use crate::compaction::policy::sentinel_task;
     use crate::db::space_checks::EDITS_BYTES;
+    use crate::options::CompactionPolicy;
     use crate::storage::FreeAreas;
     use crate::version::edit::{ListChange, VersionEdit};
     use crate::version::shape::{PartKind, RunId};
@@ -334,6 +363,22 @@ mod tests {
             assert!(refusal.contains(&format!("a merge may need {part}")), "{refusal}");
             assert!(!refusal.contains("besides"), "{refusal}");
         }
+    }
+
+    /// Goal: a sentinel of a small part of large tables asks for room for that part, not for the
+    /// tables.
+    #[test]
+    fn a_sentinel_needs_what_its_interval_has() {
+        let tree = "L0 9: 9[a-z]*1000000\n L6 1: 5[a-z]*100000000";
+        let shape = shape_of(CompactionPolicy::leveled(), tree);
+        let need = |from: &[u8], to: &[u8]| {
+            let interval = Interval::new(from, Some(to));
+            let task = sentinel_task::build(&shape, interval, DataEpoch::new(10), 2).unwrap();
+            need_of(&shape, &task).tables
+        };
+        // A 25th of 101,000,000, twice.
+        assert!((8_080_000..8_200_000).contains(&need(b"c", b"d")), "{}", need(b"c", b"d"));
+        assert_eq!(need(b"a", b"zz"), 101_000_000);
     }
 
     /// Goal: the edit of a merge fits what is kept back for it, however many tables it has. It was

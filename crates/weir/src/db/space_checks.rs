@@ -26,12 +26,12 @@ use std::cell::OnceCell;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::Category;
 use crate::compaction::policy_of;
-use crate::compaction::task::{SentinelTask, Task};
+use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
 use crate::db::space::{
     BASE_BYTES_PER_TABLE, EDIT_BYTES, EDIT_BYTES_PER_NAME, Fit, Free, Space, Spending, edit_bytes,
-    merge_need, tables_of, whole,
+    need_of, tables_of, whole,
 };
 use crate::options::Options;
 use crate::version::keyspaces::KeyspaceVersion;
@@ -87,6 +87,11 @@ pub(super) struct DeviceSpace {
     /// What has to fit beside a compaction, a flush of all memtables and the version log; and what
     /// is free.
     counted: OnceCell<(Space, Free)>,
+}
+
+/// Whether a task has outputs.
+fn writes_tables(task: &Task) -> bool {
+    !matches!(task, Task::Move(_) | Task::Rotate(_))
 }
 
 impl Engine {
@@ -214,12 +219,9 @@ impl Engine {
         let reserved = Reserved { busy: damaged.clone(), damaged, jobs: Vec::new() };
         let Some(shape) = self.shape_of(root, keyspace.id, reserved) else { return full_level_0 };
         let policy = policy_of(options.compaction);
-        let due = policy.pick(&shape).into_iter().find_map(|task| match task {
-            Task::Merge(merge) | Task::Sentinel(SentinelTask { merge, .. }) => {
-                Some(merge_need(&shape, &merge))
-            }
-            Task::Move(_) | Task::Rotate(_) => None,
-        });
+        let picked = policy.pick(&shape);
+        let due = picked.iter().find(|task| writes_tables(task));
+        let due = due.map(|task| need_of(&shape, task));
         let level_0 = of_bytes(policy.level_0_merge_bytes(&shape));
         full_level_0.max(level_0).max(due.unwrap_or_default())
     }
@@ -313,14 +315,14 @@ impl Engine {
         shape: &Shape,
         task: &Task,
     ) -> Fit {
-        let (Task::Merge(merge) | Task::Sentinel(SentinelTask { merge, .. })) = task else {
+        if !writes_tables(task) {
             return Fit::Fits(Space::default());
-        };
+        }
         let (beside, free) = self.count(device);
         if free.is_unlimited() {
             return Fit::Fits(Space::default());
         }
-        let need = merge_need(shape, merge);
+        let need = need_of(shape, task);
         let alone = need.plus(beside);
         let left = state.spending().iter().map(|merge| merge.need.minus(merge.taken()));
         if free.covers(alone.plus(left.fold(Space::default(), Space::plus))) {
