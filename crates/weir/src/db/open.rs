@@ -8,7 +8,8 @@
 //!     can be lost by the next power cut;
 //! (c) the log is replayed from the earliest log start; each keyspace skips what its tables cover;
 //!     memtables that grow beyond the write buffer become tables on the way;
-//!     and if the log has piled up, all of them do;
+//!     and if the log has piled up, all of them do; without space they stay in memory, and the
+//!     background work of the open store tries again;
 //! (d) the log is started behind its last good group: with the first write, in a fresh segment that
 //!     names that group as its predecessor;
 //! (e) what no keyspace needs is removed: tables of unfinished jobs, old logs.
@@ -140,7 +141,7 @@ impl Opening {
     fn run(self) -> Result<Db> {
         let trees = self.make_trees();
         let replayed = self.replay(&trees)?;
-        trees.values().for_each(|tree| tree.peek().active.update_charge());
+        let waiting = charge(&trees);
         let trees = Arc::new(Mutex::new(trees));
         // Weak: tables of these trees hold what holds this.
         let gates_of = Arc::downgrade(&trees);
@@ -156,6 +157,7 @@ impl Opening {
         let gap_entries = self.options.debug.gap_entries;
         let opened = Opened { last_seq, hash_seed: root.hash_seed, row_cache_bytes, gap_entries };
         let shared = Arc::new(Shared::new(memory, opened));
+        waiting.into_iter().for_each(|id| shared.note_frozen(id));
         let writer = if self.options.read_only {
             None
         } else {
@@ -277,6 +279,9 @@ impl Opening {
                 self.flush_replayed(tree, next, lsn)?;
                 continue;
             }
+            if !tree.peek().immutables.is_empty() {
+                continue;
+            }
             tree.restart_log_if_empty(next);
             let root = self.set.current();
             let Some(state) = root.keyspaces.get(tree.id) else { continue };
@@ -289,8 +294,9 @@ impl Opening {
         if !edit.keyspaces.is_empty() {
             let root = self.set.apply(edit)?.root;
             let start = root.replay_start().map_or(next.segment, |start| start.segment);
+            let waiting = trees.values().any(|tree| !tree.peek().immutables.is_empty());
             assert!(
-                start >= next.segment,
+                start >= next.segment || waiting,
                 "the log starts in {start}, not behind its end {next:?}"
             );
         }
@@ -339,14 +345,33 @@ impl Opening {
     }
 
     /// Turns a memtable into a table, which covers the log up to group `lsn`; the group behind it
-    /// is at `next`.
+    /// is at `next`. Without space it stays, immutable, and so do all that follow it in its
+    /// keyspace: the oldest is flushed first. A store that is full can be opened and given space.
     fn flush_replayed(&self, tree: &Arc<Tree>, next: LogPosition, lsn: Lsn) -> Result<()> {
         assert!(lsn < next.lsn, "a flush up to group {lsn}, and the log start {next:?}");
         let flushable = Arc::clone(&tree.peek().active);
         assert!(!flushable.memtable.is_empty(), "an empty memtable of {:?}", tree.name);
+        let waits = !tree.peek().immutables.is_empty();
         let limit = tree.peek().options.write_buffer_bytes;
         let epoch = self.set.new_epoch();
         tree.freeze(|| epoch, next, limit, &self.memtable_memory);
+        if waits {
+            return Ok(());
+        }
+        let flushed = self.flush_frozen(tree, &flushable, next, lsn);
+        flushed.or_else(|error| match error.kind() {
+            ErrorKind::NoSpace => Ok(()),
+            _ => Err(error),
+        })
+    }
+
+    fn flush_frozen(
+        &self,
+        tree: &Arc<Tree>,
+        flushable: &Arc<Flushable>,
+        next: LogPosition,
+        lsn: Lsn,
+    ) -> Result<()> {
         let set = Arc::clone(&self.set);
         let context = JobContext {
             storage: Arc::clone(&self.storage),
@@ -357,21 +382,21 @@ impl Opening {
             merge_read_bytes: self.options.debug.merge_read_bytes,
             hand_over_flushes: self.options.debug.hand_over_flushes,
             new_uid: Arc::new(move || set.new_uid()),
-            // This opening fails, and the next one removes it.
+            // This opening removes it with all that no version names, or the next one does.
             note_orphan: Arc::new(|_| {}),
         };
-        let mut job = flushes::flush_job(context, &self.set, tree, &flushable, Vec::new());
+        let mut job = flushes::flush_job(context, &self.set, tree, flushable, Vec::new());
         let mut edit = execute::run(&mut job)?.edit;
         edit.keyspace(tree.id).flushed = Some(Flushed {
             log_start: next,
-            flushed_seq: crate::state::tree::last_seq(&flushable),
+            flushed_seq: crate::state::tree::last_seq(flushable),
             durable_lsn: lsn,
         });
         let root = self.set.apply(edit)?.root;
         let Some(state) = root.keyspaces.get(tree.id) else { return Ok(()) };
         tree.update(|current| {
             let next = current.clone().with_version(Arc::clone(&state.version));
-            next.without_memtable(&flushable, current.disk_generation)
+            next.without_memtable(flushable, current.disk_generation)
         });
         Ok(())
     }
@@ -435,6 +460,17 @@ impl Opening {
             Committer::new(Arc::clone(&wal), Arc::clone(shared), source, limits, last_seq);
         Ok(Writer { wal, committer, syncs: SyncQueue::default() })
     }
+}
+
+/// Counts the memtables that the log has filled. The keyspaces of which some are immutable still,
+/// because they found no space.
+fn charge(trees: &BTreeMap<KeyspaceId, Arc<Tree>>) -> Vec<KeyspaceId> {
+    let waits = |tree: &Arc<Tree>| {
+        let current = tree.peek();
+        current.active.update_charge();
+        !current.immutables.is_empty()
+    };
+    trees.values().filter(|tree| waits(tree)).map(|tree| tree.id).collect()
 }
 
 /// What the log gave.

@@ -6,7 +6,8 @@
 //! of the writer: [`STEP_BYTES`] at first, later an eighth of what has been zeroed so far, at most
 //! [`ZEROED_BYTES_MAX`], because the zeros compete with the writers' syncs for the device. Without
 //! syncs nothing is zeroed, and a large segment costs nothing. If a group did not fit, the next new
-//! segment has room for [`GROUPS_PER_SEGMENT`] of its size.
+//! segment has room for [`GROUPS_PER_SEGMENT`] of its size. Where segments have cells of one size,
+//! all but the first of an opening take all of theirs.
 //!
 //! Invariants: (1) a segment number is assigned once; (2) where writers sync, only zeroed segments
 //! are recycled: all their blocks have been written, so that no later write allocates blocks or
@@ -106,6 +107,8 @@ pub(super) struct Ring {
     group_bytes: u64,
     group_bytes_before: u64,
     segment_bytes_max: u64,
+    /// Bytes of every segment but the first, where storage has cells for them.
+    cell_bytes: Option<u64>,
     pub(super) preparing: bool,
     /// Why the last preparation failed.
     pub(super) failed: Option<Error>,
@@ -118,6 +121,7 @@ impl Ring {
         live: VecDeque<SegmentInfo>,
         next_number: SegmentNumber,
         segment_bytes_max: u64,
+        cell_bytes: Option<u64>,
     ) -> Self {
         assert!(segment_bytes_max > 0, "segments of 0 bytes");
         let numbers = live.iter().map(|info| info.number);
@@ -135,6 +139,7 @@ impl Ring {
             group_bytes: 0,
             group_bytes_before: 0,
             segment_bytes_max,
+            cell_bytes,
             preparing: false,
             failed: None,
             closed: false,
@@ -144,6 +149,11 @@ impl Ring {
     /// Whether a segment has to be prepared: none is ready or, where writers sync, no zeroed one.
     pub(super) fn lacks_ready(&self, synced: bool) -> bool {
         self.ready.as_ref().is_none_or(|ready| synced && !ready.info.zeroed)
+    }
+
+    /// Whether the appender prepares the first segment itself.
+    pub(super) fn prepares_first(&self) -> bool {
+        self.cell_bytes.is_none() && self.lacks_ready(false)
     }
 
     /// Whether a zeroed segment is ready.
@@ -164,6 +174,9 @@ impl Ring {
 
     /// Bytes of the next segment if it is a new one.
     fn new_bytes(&self, synced: bool) -> u64 {
+        if let (1.., Some(cell_bytes)) = (self.last_bytes, self.cell_bytes) {
+            return cell_bytes;
+        }
         let bytes = match self.last_bytes {
             0 => FIRST_BYTES,
             last if synced => {
@@ -319,6 +332,8 @@ impl Ring {
         let waiting_max = SPARE_BYTES_MAX.min(self.segment_bytes_max.saturating_mul(2));
         let few = self.spare.is_empty() || waiting + info.bytes <= waiting_max;
         let large = match synced {
+            // It is recycled with all of its cell.
+            _ if self.cell_bytes.is_some_and(|bytes| info.bytes < bytes) => false,
             true => info.bytes >= STEP_BYTES.min(self.segment_bytes_max),
             false => info.bytes >= self.new_bytes(false),
         };
@@ -350,17 +365,31 @@ mod tests {
         (0..n).map(size).collect()
     }
 
+    /// Goal: where segments have cells, one is admitted for what it can carry, which is its cell.
+    /// Less was counted, and the next merge found no space.
+    #[test]
+    fn segments_in_cells_carry_cells() {
+        let cell_bytes = 4 << 20;
+        for synced in [false, true] {
+            let mut ring = Ring::new(VecDeque::new(), segment(1), 1 << 20, Some(cell_bytes));
+            assert!(!ring.prepares_first());
+            assert_eq!(ring.next_need(synced).carried_bytes, FIRST_BYTES);
+            assert_eq!(sizes(&mut ring, synced, 3), [128, 4096, 4096]);
+            assert_eq!(ring.next_need(synced).carried_bytes, cell_bytes);
+        }
+    }
+
     /// Goal: segments are small at first; zeroed ones grow in small steps.
     #[test]
     fn segments_begin_small() {
-        let ring = || Ring::new(VecDeque::new(), segment(1), 64 << 20);
+        let ring = || Ring::new(VecDeque::new(), segment(1), 64 << 20, None);
         let synced = sizes(&mut ring(), true, 40);
         assert_eq!(synced[..5], [128, 256, 512, 512, 512]);
         assert!(synced.is_sorted() && synced[39] == 4096, "{synced:?}");
         let mut buffered = ring();
         assert_eq!(sizes(&mut buffered, false, 4), [128, 4096, 65536, 65536]);
         assert_eq!(sizes(&mut buffered, true, 1), [512]);
-        let mut small = Ring::new(VecDeque::new(), segment(1), 8 << 10);
+        let mut small = Ring::new(VecDeque::new(), segment(1), 8 << 10, None);
         assert_eq!(sizes(&mut small, true, 2), [8, 8]);
         let mut large = Ring { group_bytes: 300 << 10, ..ring() };
         assert_eq!(sizes(&mut large, true, 2), [2048, 2048], "groups fit");
@@ -370,7 +399,7 @@ mod tests {
     /// as their need only if it will be recycled.
     #[test]
     fn who_syncs_gets_zeros() {
-        let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20);
+        let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20, None);
         let mut zeroed = |synced| {
             let next = begin(&mut ring, synced).expect("none is ready");
             ring.preparing = false;
@@ -387,7 +416,7 @@ mod tests {
     #[test]
     fn a_request_whose_need_has_changed_is_stale() {
         let change_of = |change: fn(&mut Ring)| {
-            let mut ring = Ring::new(VecDeque::new(), segment(2), 64 << 20);
+            let mut ring = Ring::new(VecDeque::new(), segment(2), 64 << 20, None);
             let storage = crate::log::test_storage::MemStorage::default();
             let region = storage.reserve_log(LogKind::Wal, segment(1), 4096).expect("in memory");
             let info = SegmentInfo { number: segment(1), bytes: 4096, zeroed: false };
@@ -411,7 +440,7 @@ mod tests {
     /// limit.
     #[test]
     fn what_is_kept_for_reuse() {
-        let mut ring = Ring::new(VecDeque::new(), segment(30), 64 << 20);
+        let mut ring = Ring::new(VecDeque::new(), segment(30), 64 << 20, None);
         sizes(&mut ring, true, 6);
         let info = |number, bytes, zeroed| SegmentInfo { number, bytes, zeroed };
         assert!(!ring.keep(info(segment(3), 256 << 10, true), true));
@@ -430,7 +459,7 @@ mod tests {
     /// Goal: spares that were not zeroed are deleted once writers sync.
     #[test]
     fn unsynced_segments_are_kept_until_writers_sync() {
-        let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20);
+        let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20, None);
         sizes(&mut ring, false, 3);
         let info = |number, bytes| SegmentInfo { number, bytes, zeroed: false };
         assert!(!ring.keep(info(segment(1), 4 << 20), false), "small compared to a new one");

@@ -2,7 +2,8 @@
 //!
 //! The first append of an opening creates the first segment, a small one: an opening without writes
 //! leaves the log unchanged. Later segments are created off the write path by [`Wal::prepare`],
-//! each a step larger (`ring`); the appender only takes the ready one.
+//! each a step larger (`ring`); the appender only takes the ready one. Where segments have cells,
+//! the first one comes in this way, too: it is not small beside what is kept back.
 //!
 //! Where writers sync, segments are filled with zeros and synced before they are used: a sync then
 //! writes only the blocks of its groups, without file system metadata, and is one flush of the
@@ -220,13 +221,14 @@ impl Wal {
             Ok(SegmentInfo { number, bytes, zeroed: false })
         };
         let live = live.iter().map(info).collect::<Result<_>>()?;
+        let cell_bytes = storage.log_bytes().map(|bytes| bytes.segment);
         // Replayed segments were synced before the log is started, and are not written to again.
         let last_lsn = end.chain().lsn.get();
         Ok(Self {
             storage,
             options,
             active: Mutex::new(Active { end, writer: None, begun: false, zeroed: false }),
-            ring: Mutex::new(Ring::new(live, next_number, options.segment_bytes)),
+            ring: Mutex::new(Ring::new(live, next_number, options.segment_bytes, cell_bytes)),
             ring_changed: Condvar::new(),
             sync: Mutex::default(),
             synced: Condvar::new(),
@@ -421,9 +423,9 @@ impl Wal {
     }
 
     /// Makes the ready segment the active one, waiting until there is one. The first segment of an
-    /// opening is prepared here.
+    /// opening is prepared here, without a look at the space, unless it takes a cell.
     fn next_segment<'a>(&self, active: &'a mut Active) -> Result<&'a mut SegmentWriter> {
-        if !active.begun && self.ring.lock().lacks_ready(false) {
+        if !active.begun && self.ring.lock().prepares_first() {
             self.prepare_missing().map_err(poisoning)?;
         }
         let Ready { info, region } = self.take_ready()?;

@@ -202,7 +202,7 @@ fn logs(open: Open<'_>) {
     assert_eq!(kind(recycle(8, 9)), Some(ErrorKind::NotFound));
     let recycled = recycle(7, 8).expect("recycled");
     assert!(recycled.is_stale() && !recycled.grows());
-    assert_eq!(recycled.capacity().expect("known"), capacity);
+    assert!(recycled.capacity().expect("known") >= capacity);
     let mut group = [0; 5];
     assert_eq!(recycled.read_at(&mut group, 5000).expect("inside"), 5);
     assert_eq!(&group, b"group");

@@ -1,11 +1,16 @@
-//! Openings number what they write apart from all earlier ones.
+//! Openings number what they write apart from all earlier ones, and succeed without space.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use crate::base::error::ErrorKind;
 use crate::db::Db;
 use crate::device::FileClass;
+use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
 use crate::device::sim::SimDisk;
 use crate::device::sim::crash::CrashPolicy;
+use crate::device::site::OpKind;
+use crate::options::Options;
 
 /// Goal: a segment has a number that no segment of an earlier opening had, also if nothing of that
 /// one can be seen (H71). Method: openings that begin a segment and lose the power, and whose
@@ -27,4 +32,48 @@ fn segments_are_numbered_by_openings() {
             assert!(used.insert(name.clone()), "opening {opening} has used {name} again");
         }
     }
+}
+
+/// Goal: a store whose log has piled up opens also where no table can be written, shows all that it
+/// held, and writes the tables when there is space. The opening, which flushes then, failed with
+/// `NoSpace`, so that nobody could drop a keyspace to get space. Method: one that crashes with many
+/// segments; two without space, with memtables so small that several are full while the log is
+/// replayed; one with space.
+#[test]
+fn a_store_without_space_opens() {
+    let mut disk = SimDisk::default();
+    let full = |disk: &SimDisk| {
+        let faulty = FaultyDir::over_disk(disk);
+        let faults = faulty.faults();
+        let (op, class) = (Some(OpKind::Write), Some(FileClass::Table));
+        let effect = Effect::Fail(ErrorCode::Enospc);
+        faults.arm(Fault { op, class, after: 0, times: Times::Forever, effect });
+        let builder = Db::builder("store").device(Arc::new(faulty)).seed(7);
+        (builder.log_segment_bytes(8 << 10).open().expect("opens"), faults)
+    };
+    let (db, _) = full(&disk);
+    for n in 0..500u32 {
+        db.put(n.to_be_bytes(), [n as u8; 100]).expect("the log has room");
+    }
+    let small = Options::default().write_buffer_bytes(8 << 10);
+    db.default_keyspace().set_options(small).expect("set");
+    db.sync().expect("synced");
+    disk = disk.crash(CrashPolicy::All, 1);
+    drop(db);
+    let held = |db: &Db| db.iter().filter(|pair| pair.is_ok()).count();
+    for opening in 0..2 {
+        let (db, faults) = full(&disk);
+        assert_eq!(held(&db), 500, "opening {opening}");
+        assert!(faults.injected_total() > 0, "the opening has written no table");
+        assert_eq!(db.flush().expect_err("no space").kind(), ErrorKind::NoSpace);
+        disk = disk.crash(CrashPolicy::All, 9);
+        drop(db);
+    }
+    let (db, faults) = full(&disk);
+    faults.heal();
+    db.flush().expect("there is space");
+    assert_eq!(held(&db), 500);
+    db.close().expect("closed");
+    let db = Db::builder("store").device(disk.dir()).seed(7).open().expect("opens");
+    assert_eq!(held(&db), 500);
 }

@@ -183,7 +183,8 @@ pub(super) struct CellLog {
 
 impl LogRegion for CellLog {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.part.file.read_at(buf, HEAD_BYTES + offset)
+        let left = self.capacity.saturating_sub(offset).min(buf.len() as u64);
+        self.part.file.read_at(&mut buf[..left as usize], HEAD_BYTES + offset)
     }
     fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
         (self.writable)()?;

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=326901a371c4
+// FORMAT: docs/format/slots.md sha=594c5b64d9ca
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,
@@ -27,6 +27,7 @@ use crate::device::part::Part;
 use crate::device::{File, FileClass, Lock};
 use crate::storage::slots::cells::{Cell, CellLog, Cells};
 use crate::storage::slots::flush::Flushed;
+use crate::storage::slots::page::PAGE_BYTES;
 use crate::storage::slots::superblock::{Area, AreaKind, RootCopy, Superblock, Superblocks};
 use crate::storage::slots::table::Space;
 use crate::storage::{
@@ -250,13 +251,14 @@ impl Slots {
         kind: LogKind,
         number: SegmentNumber,
         cell: usize,
+        bytes: u64,
     ) -> Result<Arc<dyn LogRegion>> {
         let cells = self.cells(kind);
         let (closed, path, read_only) =
             (Arc::clone(&self.closed), self.path.clone(), self.read_only);
         Ok(Arc::new(CellLog {
             part: cells.part(cell).clone(),
-            capacity: cells.capacity()?,
+            capacity: cells.capacity()?.min(bytes),
             name: self.name_of(Object::Log(kind, number)),
             writable: Arc::new(move || {
                 if read_only {
@@ -366,7 +368,9 @@ impl Storage for Slots {
             }
         }
         let cell = cells.create(number, |cell| Some(cell) != taken)?;
-        self.region(kind, number, cell)
+        // A writer who asks for less is held to it: no more was admitted.
+        let bytes = if bytes == 0 { capacity } else { bytes.next_multiple_of(PAGE_BYTES as u64) };
+        self.region(kind, number, cell, bytes)
     }
 
     fn recycle_log(
@@ -381,13 +385,13 @@ impl Storage for Slots {
             return Err(Error::used_up("the numbers of log segments"));
         }
         let cell = self.cells(kind).recycle(old, new)?;
-        self.region(kind, new, cell)
+        self.region(kind, new, cell, u64::MAX)
     }
 
     fn open_log(&self, kind: LogKind, number: SegmentNumber) -> Result<Arc<dyn LogRegion>> {
         let cells = self.cells(kind);
         let cell = cells.find(number).ok_or_else(|| cells.missing(number))?;
-        self.region(kind, number, cell)
+        self.region(kind, number, cell, u64::MAX)
     }
 
     fn remove_log(&self, kind: LogKind, number: SegmentNumber) -> Result<()> {

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=326901a371c4
+// FORMAT: docs/format/slots.md sha=594c5b64d9ca
 //! Pages of 4 KiB that storage writes beside objects: the heads of logs and the trailers of tables.
 //!
 //! Both say whose they are (H78): the uuid of the formatted device, drawn when it was formatted.
