@@ -210,14 +210,7 @@ pub(super) fn read(
     record: &RootRecord,
     open: &Open<'_>,
 ) -> Result<(Root, Places)> {
-    let source = Source {
-        number: record.version_log,
-        lineage: record.lineage,
-        opening: record.opening,
-        base_lsn: Some(record.base_lsn),
-        nonce: record.nonce,
-    };
-    let prefix = read_prefix(storage, source, open)?;
+    let prefix = read_prefix(storage, Source::named_by(record), open)?;
     if let Some(damage) = prefix.list_fault.or(prefix.damage) {
         return Err(damage);
     }
@@ -239,6 +232,19 @@ pub(super) struct Source {
     /// sets `opening` ends the base.
     pub(super) base_lsn: Option<Lsn>,
     pub(super) nonce: Nonce,
+}
+
+impl Source {
+    /// The log that a root record names.
+    pub(super) fn named_by(record: &RootRecord) -> Self {
+        Self {
+            number: record.version_log,
+            lineage: record.lineage,
+            opening: record.opening,
+            base_lsn: Some(record.base_lsn),
+            nonce: record.nonce,
+        }
+    }
 }
 
 /// Makes the reader of a table, with the seed of the key hash.

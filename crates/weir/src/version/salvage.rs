@@ -38,6 +38,8 @@ pub(crate) struct Salvage {
     pub(crate) whole: bool,
     /// Number of the log of `root`; 0 if there is none.
     pub(crate) log: SegmentNumber,
+    /// Number of the log that the root record names; 0 if that is lost.
+    pub(crate) named: SegmentNumber,
     /// The fault of the root record, if any.
     pub(crate) root_fault: Option<Error>,
     /// The first fault of the version log, if any: edits behind it are lost.
@@ -61,19 +63,11 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
         Err(error) => Err(error),
     };
     let (source, mut root_fault) = match record {
-        Ok(record) => {
-            let source = Source {
-                number: record.version_log,
-                lineage: record.lineage,
-                opening: record.opening,
-                base_lsn: Some(record.base_lsn),
-                nonce: record.nonce,
-            };
-            (Some(source), None)
-        }
+        Ok(record) => (Some(Source::named_by(&record)), None),
         Err(error) if error.kind() == ErrorKind::Corruption => (None, Some(error)),
         Err(error) => return Err(error),
     };
+    let number_named = source.map_or(SegmentNumber::ZERO, |source| source.number);
     let named = source.map(|source| read(context, source).map(|prefix| (source, prefix)));
     let mut found = named.transpose()?;
     let doubt = match &found {
@@ -112,6 +106,7 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
             seed_known: false,
             whole: false,
             log: SegmentNumber::ZERO,
+            named: number_named,
             root_fault,
             log_fault: None,
             list_fault: None,
@@ -129,6 +124,7 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
         seed_known: prefix.started,
         whole: prefix.whole_base,
         log: source.number,
+        named: number_named,
         root_fault,
         log_fault: prefix.damage,
         list_fault: prefix.list_fault,

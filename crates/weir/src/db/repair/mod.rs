@@ -16,6 +16,10 @@
 //!    known. A table that was obsolete but not removed yet can bring deleted keys back here; those
 //!    that lists alone name are left out if the tables that they were merged into are all sound.
 //!
+//! Where only a version tells which tables live, nothing shows which edits are lost. No log counts
+//! there but the one that the root record names, which stays in place until the new one is there;
+//! and if it lost its end that is a loss, whatever else is sound.
+//!
 //! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
 //! renamed if nothing of it is needed; (2) the root record is switched after everything that it
 //! names is durable, and what it no longer names is removed after that. Until then all that was
@@ -30,6 +34,8 @@ mod log;
 mod rebuild;
 mod remains;
 mod report;
+#[cfg(all(test, feature = "sim"))]
+mod slots_tests;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
 mod wal;
@@ -145,9 +151,11 @@ impl Repair {
         let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
         let faults = faults.chain(&salvage.list_fault);
         self.report.structure = faults.cloned().collect();
-        if !salvage.whole {
+        let all_are_found = self.aside.finds_all_tables();
+        if !salvage.whole || (!all_are_found && salvage.log != salvage.named) {
             return self.rebuild(salvage);
         }
+        self.report.rolled_back = !all_are_found && salvage.log_fault.is_some();
         let strangers = self.clear_the_way(&salvage)?;
         let segments = Segments::read(&*self.storage)?;
         let log = self.survey(&salvage.root, &segments)?;

@@ -32,6 +32,31 @@ impl LostTable {
     pub fn is_whole(&self) -> bool {
         self.lost_ranges.is_empty() && self.entries == Some(self.entries_kept)
     }
+
+    /// Its lines of the report.
+    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.is_whole() { "written again" } else { "lost" };
+        write!(f, "{what}: table {}", self.uid)?;
+        if let Some(keyspace) = &self.keyspace {
+            write!(f, " of keyspace {keyspace:?}")?;
+        }
+        if let Some(held) = self.entries {
+            write!(f, " with {}", entries(held))?;
+        }
+        writeln!(f, ": {:#}", self.why)?;
+        if self.entries_kept > 0 {
+            writeln!(f, "  kept of it: {}", entries(self.entries_kept))?;
+        }
+        for (first, last) in &self.lost_ranges {
+            let (first, last) = (Printable(first), Printable(last));
+            writeln!(
+                f,
+                "  lost of it: entries between {first} and {last}; older versions of these \
+                 keys, or deleted ones, may be back"
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// A stretch of the write-ahead log that a repair gave up: what is behind a damaged place, but for
@@ -55,6 +80,9 @@ pub struct RepairReport {
     pub healthy: bool,
     /// The structure of the tree was lost: every keyspace was merged again from its tables.
     pub rebuilt: bool,
+    /// The end of the version log was lost where nothing else tells what it said, so the tree is an
+    /// earlier one: entries may be lost, and deleted keys, or dropped keyspaces, may be back.
+    pub rolled_back: bool,
     /// What was wrong with the root record and the version log.
     pub structure: Vec<Error>,
     /// What kept the store from being opened without being a part of it, and was renamed: logs of
@@ -90,7 +118,8 @@ impl RepairReport {
     /// may still be back (`rebuilt`), and keyspaces called otherwise (`renamed_keyspaces`).
     #[must_use]
     pub fn lost_data(&self) -> bool {
-        !(self.lost_tables.iter().all(LostTable::is_whole) && self.lost_log.is_empty())
+        let all_kept = self.lost_tables.iter().all(LostTable::is_whole);
+        self.rolled_back || !all_kept || !self.lost_log.is_empty()
     }
 }
 
@@ -140,6 +169,14 @@ impl fmt::Display for RepairReport {
         for fault in &self.lists {
             writeln!(f, "copies in the compaction buffer, which was emptied: {fault:#}")?;
         }
+        if self.rolled_back {
+            writeln!(
+                f,
+                "the tree is an earlier one: changes at the end of the version log are lost, and \
+                 nothing else tells what they were; entries may be lost, and keys that were \
+                 deleted or keyspaces that were dropped may be back"
+            )?;
+        }
         if self.rebuilt {
             writeln!(
                 f,
@@ -148,26 +185,7 @@ impl fmt::Display for RepairReport {
             )?;
         }
         for table in &self.lost_tables {
-            let what = if table.is_whole() { "written again" } else { "lost" };
-            write!(f, "{what}: table {}", table.uid)?;
-            if let Some(keyspace) = &table.keyspace {
-                write!(f, " of keyspace {keyspace:?}")?;
-            }
-            if let Some(held) = table.entries {
-                write!(f, " with {}", entries(held))?;
-            }
-            writeln!(f, ": {:#}", table.why)?;
-            if table.entries_kept > 0 {
-                writeln!(f, "  kept of it: {}", entries(table.entries_kept))?;
-            }
-            for (first, last) in &table.lost_ranges {
-                let (first, last) = (Printable(first), Printable(last));
-                writeln!(
-                    f,
-                    "  lost of it: entries between {first} and {last}; older versions of these \
-                     keys, or deleted ones, may be back"
-                )?;
-            }
+            table.tell(f)?;
         }
         for log in &self.lost_log {
             let why = &log.why;

@@ -50,11 +50,18 @@ struct State {
 }
 
 impl Cells {
-    /// Finds out which logs the cells hold.
+    /// Finds out which logs the cells hold. `named`: a cell and its log that are known otherwise,
+    /// whatever its head says or does not; then a head that cannot be read is none. Elsewhere it
+    /// may be that of the end of a log, which must not be taken for shorter.
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn open(kind: LogKind, uuid: Uuid, parts: Vec<Cell>) -> Result<Self> {
+    pub(super) fn open(
+        kind: LogKind,
+        uuid: Uuid,
+        parts: Vec<Cell>,
+        named: Option<(usize, SegmentNumber)>,
+    ) -> Result<Self> {
         let mut held: Vec<Option<LogHead>> = Vec::with_capacity(parts.len());
         let mut page = [0; PAGE_BYTES];
         for part in &parts {
@@ -69,7 +76,12 @@ impl Cells {
             claims.iter().any(|other| other.number == head.number && other.turn > head.turn)
         };
         let held = held.into_iter().map(|head| head.filter(|h| !lost(h)).map(|h| h.number));
-        let state = Mutex::new(State { held: held.collect(), turn });
+        let mut held: Vec<Option<SegmentNumber>> = held.collect();
+        if let Some((cell, number)) = named {
+            held.iter_mut().filter(|held| **held == Some(number)).for_each(|held| *held = None);
+            held.iter_mut().skip(cell).take(1).for_each(|held| *held = Some(number));
+        }
+        let state = Mutex::new(State { held, turn });
         Ok(Self { kind, uuid, parts, state })
     }
 

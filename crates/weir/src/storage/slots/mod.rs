@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=594c5b64d9ca
+// FORMAT: docs/format/slots.md sha=7d56d2156a70
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,
@@ -200,7 +200,8 @@ impl Slots {
         let halves = [AreaKind::FirstHalf, AreaKind::SecondHalf]
             .map(|kind| area_of(superblock, kind, &path).map(|area| versions(&area)));
         let [first, second] = halves;
-        let halves = Cells::open(LogKind::Versions, uuid, vec![first?, second?])?;
+        let named = superblock.root.as_ref().map(|root| (usize::from(root.half), root.log));
+        let halves = Cells::open(LogKind::Versions, uuid, vec![first?, second?], named)?;
         let log = area_of(superblock, AreaKind::Log, &path)?;
         let cells = log.bytes / superblock.cell_bytes;
         if !(CELLS_MIN..=CELLS_MAX).contains(&cells) {
@@ -213,7 +214,7 @@ impl Slots {
             cell_of(&ground, &area, FileClass::Wal)
         };
         let parts = (0..cells).map(cell).collect();
-        let cells = Cells::open(LogKind::Wal, uuid, parts)?;
+        let cells = Cells::open(LogKind::Wal, uuid, parts, None)?;
         let area = area_of(superblock, AreaKind::Slots, &path)?;
         let slots = part_of(&ground.slots, &area, FileClass::Table);
         let space = Space::new(slots, uuid, superblock.slot_bytes, discards, path.clone())?;

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=594c5b64d9ca
+// FORMAT: docs/format/slots.md sha=7d56d2156a70
 //! The superblock: what a store in one file is divided into, and its root record.
 //!
 //! Two copies of a page of 4 KiB, 1 MiB apart, with a generation. Not here: what the root record
