@@ -181,3 +181,35 @@ fn a_full_store_is_opened_again_and_again() {
     db.close().unwrap();
 }
 
+/// Goal: with keys of kilobytes the version log may be full before the slots are: writes are
+/// refused then, and the tree stays one that can be flushed and opened. Room was counted as for
+/// short keys, so that edits were refused, and in the end an opening, whose base did not fit.
+#[test]
+fn long_keys_do_not_fill_the_version_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    formatted(&path, 192 * MIB).unwrap();
+    let mut options = weir::Options::default();
+    options.write_buffer_bytes = 256 << 10;
+    options.table_bytes = 64 << 10;
+    let open = || Db::builder(&path).default_options(options.clone()).open();
+    // They share nothing, and do not compress.
+    let long = |n: u64| (0..4000).map(|at| hash(n * 4000 + at)).collect::<Vec<u8>>();
+    let mut written = 0u64;
+    for round in 0..4 {
+        let db = open().unwrap_or_else(|error| panic!("round {round}, {written}: {error}"));
+        let refused = loop {
+            match db.put(long(written), [hash(written); 10]) {
+                Ok(()) => written += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+        db.flush().unwrap();
+        db.close().unwrap();
+    }
+    assert!(written > 1000, "{written}");
+    let db = open().unwrap();
+    assert_eq!(db.iter().count() as u64, written);
+    db.close().unwrap();
+}

@@ -143,7 +143,27 @@ const SIZES_END: u64 = 1 << 48;
 /// The name of this record in messages.
 const RECORD: &str = "table description";
 
+/// Bytes of a description in a base of a version log without what varies: numbers of at most ten
+/// bytes and their tags, place in the tree, checksums. An estimate from above.
+const FIXED_BYTES: u64 = 200;
+
+/// The same of an extent, and of a mask without its keys.
+const EXTENT_BYTES: u64 = 32;
+const MASK_BYTES: u64 = 80;
+
 impl TableMeta {
+    /// Bytes that its description takes in a base of a version log. An estimate from above.
+    pub(crate) fn description_bytes(&self) -> u64 {
+        let bytes = |key: &[u8]| key.len() as u64;
+        let masks = self.masks.iter().map(|mask| {
+            let to = mask.interval.to.as_deref().map_or(0, bytes);
+            MASK_BYTES + bytes(&mask.interval.from) + to
+        });
+        let extents = self.place.extents().len() as u64 * EXTENT_BYTES;
+        let keys = bytes(&self.smallest) + bytes(&self.largest);
+        FIXED_BYTES + keys + extents + masks.sum::<u64>()
+    }
+
     /// Appends the tagged form.
     pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
         put_number(buf, TAG_UID, self.uid.get());

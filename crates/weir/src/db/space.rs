@@ -69,11 +69,15 @@ impl Space {
 
 /// What a storage has left.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Free(pub(super) FreeSpace);
+pub(super) struct Free {
+    pub(super) space: FreeSpace,
+    /// Bytes that the description of a table to come takes in a base of the version log.
+    pub(super) description_bytes: u64,
+}
 
 impl Default for Free {
     fn default() -> Self {
-        Self(FreeSpace::UNLIMITED)
+        Self { space: FreeSpace::UNLIMITED, description_bytes: BASE_BYTES_PER_TABLE }
     }
 }
 
@@ -93,18 +97,18 @@ const SHORT_OF_VERSIONS: &str = "drop a keyspace, or choose larger table_bytes o
 
 impl Free {
     pub(super) fn is_unlimited(self) -> bool {
-        let FreeSpace { table_bytes, areas, files, .. } = self.0;
+        let FreeSpace { table_bytes, areas, files, .. } = self.space;
         table_bytes.is_none() && areas.is_none() && files.is_none()
     }
 
     /// Whether the log's own area, if it has one, has room for so many bytes.
     pub(super) fn has_log_for(self, bytes: u64) -> bool {
-        self.0.areas.is_none_or(|areas| areas.log >= bytes)
+        self.space.areas.is_none_or(|areas| areas.log >= bytes)
     }
 
     /// What tables may take more than their bytes, because they take whole units.
     pub(super) fn rounding(self, needed: Space) -> u64 {
-        needed.files.saturating_mul(self.0.table_unit.saturating_sub(1))
+        needed.files.saturating_mul(self.space.table_unit.saturating_sub(1))
     }
 
     pub(super) fn covers(self, needed: Space) -> bool {
@@ -115,7 +119,7 @@ impl Free {
     /// that fills its last unit least. An area of the version log has to have room for a base with
     /// all files that come: edits behind it that find none begin the next one.
     fn shortages(self, needed: Space) -> impl Iterator<Item = Short> {
-        let FreeSpace { table_bytes, areas, files, .. } = self.0;
+        let FreeSpace { table_bytes, areas, files, .. } = self.space;
         let rounding = self.rounding(needed);
         let bytes = match areas {
             None => needed.bytes(),
@@ -127,7 +131,7 @@ impl Free {
         };
         let what = if areas.is_some() { "bytes of tables" } else { "bytes" };
         let (log, versions) = (areas.map(|areas| areas.log), areas.map(|areas| areas.versions));
-        let coming = needed.files.saturating_mul(BASE_BYTES_PER_TABLE);
+        let coming = needed.files.saturating_mul(self.description_bytes);
         let base = needed.base.saturating_add(coming).saturating_add(EDIT_BYTES);
         let parts = [
             part(what, table_bytes, bytes.saturating_add(rounding), SHORT_OF_BYTES),
@@ -337,7 +341,8 @@ mod tests {
         const BASE: u64 = 50 + 4 * BASE_BYTES_PER_TABLE + EDIT_BYTES;
         let free = |table_bytes, areas: Option<(u64, u64)>, files, table_unit| {
             let areas = areas.map(|(log, versions)| FreeAreas { log, versions });
-            Free(FreeSpace { table_bytes, areas, files, table_unit })
+            let space = FreeSpace { table_bytes, areas, files, table_unit };
+            Free { space, ..Free::default() }
         };
         let enough = [
             Free::default(),

@@ -98,23 +98,38 @@ impl Engine {
     /// What the device has left.
     pub(super) fn free_space(&self) -> Free {
         // A device that cannot say is treated as one that does not know: the write will tell.
-        self.storage().map(|storage| Free(storage.free_space())).unwrap_or_default()
+        let Ok(storage) = self.storage() else { return Free::default() };
+        let space = storage.free_space();
+        // What comes is like what is there.
+        let mean = |keyspace: &KeyspaceVersion| {
+            let tables = (keyspace.version.table_count() + keyspace.version.list_counts().0) as u64;
+            keyspace.version.description_bytes().div_ceil(tables.max(1))
+        };
+        let root = self.set.current();
+        let means = root.keyspaces.iter().filter(|_| space.areas.is_some()).map(|k| mean(k));
+        let description_bytes = means.max().unwrap_or(0).max(BASE_BYTES_PER_TABLE);
+        Free { space, description_bytes }
     }
 
     /// What the version log may need: the next edits, which may trim every table of a list, and a
     /// base beside the old log. That names every place of a table, in the tree and in a list, and
     /// every hole.
     pub(super) fn versions_need(root: &Root) -> Space {
-        let (mut tables, mut in_lists, mut holes) = (0, 0, 0);
+        let (mut tables, mut in_lists, mut holes, mut described) = (0, 0, 0, 0);
         for version in root.keyspaces.iter().map(|keyspace| &keyspace.version) {
             let (listed, of_lists) = version.list_counts();
             tables += version.table_count() + listed;
             in_lists += listed;
             holes += of_lists;
+            described += version.description_bytes();
         }
-        let base = BASE_BYTES_PER_TABLE * tables as u64 + BASE_BYTES_PER_HOLE * holes as u64;
+        // More where keys are long.
+        let described = described.max(BASE_BYTES_PER_TABLE * tables as u64);
+        let base = described + BASE_BYTES_PER_HOLE * holes as u64;
         let trims = EDIT_BYTES_PER_NAME * in_lists as u64;
         let versions = EDITS_BYTES + trims + base;
+        // Where it has an area, that is compared with what an edit has to leave room for.
+        let base = base.max(root.base_bytes());
         Space { versions, base, files: BASE_FILES, ..Space::default() }
     }
 

@@ -77,6 +77,23 @@ impl Root {
         self.keyspaces.log_start()
     }
 
+    /// Bytes of a base of the version log, lists' holes but for their keys. An estimate from above.
+    pub(crate) fn base_bytes(&self) -> u64 {
+        /// Of a keyspace with its options and the groups of its levels, without keys and name.
+        const KEYSPACE_BYTES: u64 = 1 << 10;
+        const HOLE_BYTES: u64 = 256;
+        let bytes = |keyspace: &Arc<KeyspaceVersion>| {
+            let version = &keyspace.version;
+            let levels = version.levels().iter();
+            let cursors = levels.filter_map(|(_, level)| level.cursor.as_ref());
+            let keys: usize = cursors.map(|key| key.len()).sum();
+            let holes = version.list_counts().1 as u64 * HOLE_BYTES;
+            let own = KEYSPACE_BYTES + (keyspace.name.len() + keys) as u64;
+            own + holes + version.description_bytes()
+        };
+        self.keyspaces.iter().map(bytes).sum()
+    }
+
     /// The place of every table.
     pub(super) fn places(&self) -> Places {
         let mut places = Places::default();

@@ -320,6 +320,15 @@ impl Version {
         })
     }
 
+    /// Bytes of the descriptions of the tree's tables, and of those of lists, in a base of the
+    /// version log. An estimate from above. O(runs and buffered runs).
+    pub(crate) fn description_bytes(&self) -> u64 {
+        let lists = self.order.iter().filter_map(|run| run.list.as_deref());
+        let listed = lists.flat_map(BufferList::runs).map(|run| run.tables.totals());
+        let in_tree = self.order.iter().map(|run| run.tables.totals());
+        in_tree.chain(listed).map(|totals| totals.description_bytes).sum()
+    }
+
     /// Number of tables of the tree. O(runs).
     pub(crate) fn table_count(&self) -> usize {
         self.order.iter().map(|run| run.tables.len()).sum()

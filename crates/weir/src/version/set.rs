@@ -50,6 +50,10 @@ const OBSOLETE_LOG: &str = "the next opening removes version logs that the root 
 /// opening.
 const UIDS_AHEAD: u64 = 1 << 12;
 
+/// Bytes that a log of fixed capacity has room for behind each base: an edit of a few tables, and
+/// its start.
+const NEXT_EDIT_BYTES: u64 = 8 << 10;
+
 /// The components that a version set and the tables of its versions use.
 #[derive(Clone)]
 pub(crate) struct Context {
@@ -503,6 +507,9 @@ impl VersionSet {
         let open = |meta: &Arc<TableMeta>| self.context.open(meta, old.hash_seed);
         let (root, changes) = old.apply(&edit, &install.places, &open)?;
         check::check(&old, &root, &edit, &install.places, &changes)?;
+        if let Some(log) = &install.log {
+            log.check_next_base(&old, &root)?;
+        }
         #[cfg(test)]
         self.refusals.check(&edit)?;
         self.make_room(install, &old, &edit);
@@ -672,6 +679,27 @@ impl VersionLog {
         self.buf.clear();
         edit.encode(&mut self.buf);
         self.buf.len() as u64 <= self.writer.room()
+    }
+
+    /// Refuses an edit from `old` to `new` behind which no base fits a log of fixed capacity: the
+    /// next opening writes one.
+    ///
+    /// # Errors
+    /// `NoSpace`. Edits that make the base no larger are never refused.
+    fn check_next_base(&self, old: &Root, new: &Root) -> Result<()> {
+        if self.writer.grows() {
+            return Ok(());
+        }
+        let bytes = new.base_bytes() + NEXT_EDIT_BYTES;
+        let room = self.writer.region().capacity()?;
+        if bytes <= room || new.base_bytes() <= old.base_bytes() {
+            return Ok(());
+        }
+        let what = format!(
+            "the version log has room for {room} bytes and the description of the tree would need \
+             {bytes}; drop keyspaces or choose a larger area for it"
+        );
+        Err(Error::new(ErrorKind::NoSpace, what))
     }
 
     /// Why the edit in `buf` does not fit.

@@ -33,6 +33,8 @@ pub(crate) struct Totals {
     pub(crate) masked: usize,
     /// Bytes of their files; of those with masks in proportion.
     pub(crate) bytes: u64,
+    /// Bytes of their descriptions in a base of the version log, from above.
+    pub(crate) description_bytes: u64,
     /// Bytes of their keys and values.
     pub(crate) raw_bytes: u64,
     /// Entries.
@@ -51,6 +53,7 @@ impl Default for Totals {
             tables: 0,
             masked: 0,
             bytes: 0,
+            description_bytes: 0,
             raw_bytes: 0,
             entries: 0,
             deletes: 0,
@@ -67,6 +70,7 @@ impl Totals {
             tables: 1,
             masked: usize::from(!meta.masks.is_empty()),
             bytes: meta.visible_bytes(),
+            description_bytes: meta.description_bytes(),
             raw_bytes: visible.raw_bytes,
             entries: visible.entries,
             deletes: visible.deletes,
@@ -82,6 +86,7 @@ impl Totals {
             tables: self.tables + other.tables,
             masked: self.masked + other.masked,
             bytes: self.bytes.saturating_add(other.bytes),
+            description_bytes: self.description_bytes.saturating_add(other.description_bytes),
             raw_bytes: self.raw_bytes.saturating_add(other.raw_bytes),
             entries: self.entries.saturating_add(other.entries),
             deletes: self.deletes.saturating_add(other.deletes),
