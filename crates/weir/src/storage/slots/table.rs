@@ -6,8 +6,8 @@
 //!
 //! Invariants: (1) nothing inside an extent is written twice, and its trailer is its last write, so
 //! that slots may be zones of a device one day; (2) all writes are whole pages at page boundaries;
-//! (3) slots are given out again only when nobody has the table open (H30); (4) no read is in
-//! flight when the device is given up, and none begins afterwards (H73).
+//! (3) slots are given out again only when nobody has the table open (H30); (4) no read and no
+//! discard is in flight when the device is given up, and none begins afterwards (H73).
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) struct Space {
     slot_bytes: u64,
     path: String,
     state: Mutex<State>,
-    /// Reads in flight have ended.
+    /// Reads and discards in flight have ended.
     quiet: Condvar,
 }
 
@@ -44,7 +44,8 @@ struct State {
     leaving: Vec<(TableUid, Place)>,
     /// Whether the device is told of free slots.
     discards: bool,
-    reads: u64,
+    /// Reads and discards in flight.
+    in_flight: u64,
     closed: bool,
 }
 
@@ -58,7 +59,7 @@ impl Space {
         path: String,
     ) -> Result<Arc<Self>> {
         let map = SlotMap::new(0, file.len()? / slot_bytes);
-        let state = State { map, leaving: Vec::new(), discards, reads: 0, closed: false };
+        let state = State { map, leaving: Vec::new(), discards, in_flight: 0, closed: false };
         let (state, quiet) = (Mutex::new(state), Condvar::new());
         Ok(Arc::new(Self { file, uuid, slot_bytes, path, state, quiet }))
     }
@@ -167,10 +168,17 @@ impl Space {
     }
 
     /// Discards the slots of removed tables and frees them. A device that cannot is not asked again
-    /// (H77).
+    /// (H77). None begins once the device is given up: who opens it next may have written there.
     pub(super) fn discard_leaving(&self) {
         loop {
-            let Some((uid, place)) = self.state.lock().leaving.pop() else { return };
+            let mut state = self.state.lock();
+            if state.closed {
+                return;
+            }
+            let Some((uid, place)) = state.leaving.pop() else { return };
+            state.in_flight += 1;
+            drop(state);
+            let _discarding = InFlight(self);
             for extent in place.extents() {
                 let bytes = extent.slots * self.slot_bytes;
                 if self.file.discard(self.offset(extent.slot), bytes).is_err() {
@@ -200,16 +208,16 @@ impl Space {
         self.file.sync()
     }
 
-    /// Waits for the reads in flight; later ones are refused.
+    /// Waits for what is in flight; later reads are refused.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
-        while state.reads > 0 {
+        while state.in_flight > 0 {
             self.quiet.wait(&mut state);
         }
     }
 
-    fn begin_read(&self) -> Result<Reading<'_>> {
+    fn begin_read(&self) -> Result<InFlight<'_>> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::new(
@@ -217,19 +225,19 @@ impl Space {
                 format!("the store {} was closed", self.path),
             ));
         }
-        state.reads += 1;
-        Ok(Reading(self))
+        state.in_flight += 1;
+        Ok(InFlight(self))
     }
 }
 
-/// A read in flight, until it is dropped: also by a panic.
-struct Reading<'a>(&'a Space);
+/// A read or a discard in flight, until it is dropped: also by a panic.
+struct InFlight<'a>(&'a Space);
 
-impl Drop for Reading<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        state.reads -= 1;
-        if state.reads == 0 && state.closed {
+        state.in_flight -= 1;
+        if state.in_flight == 0 && state.closed {
             self.0.quiet.notify_all();
         }
     }

@@ -122,6 +122,49 @@ fn giving_up_waits_for_reads() {
     });
 }
 
+/// Goal: no discard is in flight when the device is given up, and none begins afterwards: whoever
+/// opens it next may have a table there. Method: a table is removed while its discard stalls.
+#[test]
+fn giving_up_waits_for_discards() {
+    Simulation::run(5, |_| {
+        let disk = formatted();
+        let faulty = FaultyDir::over_disk(&disk);
+        let faults = faulty.faults();
+        let dir: Arc<dyn Dir> = Arc::new(faulty);
+        let store = Arc::new(Slots::open(ground(&dir), false, true).expect("opens"));
+        store.adopt(&mut std::iter::empty()).expect("none");
+        for number in 1..=2 {
+            write(&store, number, 7);
+        }
+        let (op, class) = (Some(OpKind::Discard), Some(FileClass::Table));
+        let effect = Effect::Stall(1000);
+        faults.arm(Fault { op, class, after: 0, times: Times::Once, effect });
+        let ended = Arc::new(AtomicBool::new(false));
+        let (store_there, ended_there) = (Arc::clone(&store), Arc::clone(&ended));
+        let remover = sched::spawn("remover", move || {
+            store_there.remove_table(uid(1)).expect("removed");
+            ended_there.store(true, Ordering::SeqCst);
+        });
+        let left_open = store.open_table(uid(2)).expect("opened");
+        store.remove_table(uid(2)).expect("removed");
+        while faults.injected_total() == 0 {
+            sched::delay(std::time::Duration::from_millis(1));
+        }
+        store.unlock();
+        sched::delay(std::time::Duration::from_micros(1));
+        assert!(ended.load(Ordering::SeqCst), "the discard goes on");
+        let discards = || {
+            let counted = faults.counters().get(OpKind::Discard, FileClass::Table);
+            counted.calls
+        };
+        let before = discards();
+        drop(left_open);
+        store.space.discard_leaving();
+        assert_eq!(discards(), before, "a discard after the end");
+        assert!(remover.expect("started").join(), "the remover failed");
+    });
+}
+
 /// Goal: a superblock that somebody made, with a right checksum, costs bounded memory and no panic
 /// (P13): it is refused.
 #[test]
