@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=7d56d2156a70
+// FORMAT: docs/format/slots.md sha=d70ec54d03b2
 //! The superblock: what a store in one file is divided into, and its root record.
 //!
 //! Two copies of a page of 4 KiB, 1 MiB apart, with a generation. Not here: what the root record
@@ -7,9 +7,9 @@
 //! Invariants: (1) the copy that does not hold the newest content is written first, and is durable
 //! before the other one is touched, so that a power cut never finds both torn (H76); (2) after a
 //! replacement both hold the new content, so that damage to one of them at rest takes nothing back;
-//! (3) the newer of two valid copies holds, and one that is torn or damaged gives way to the other;
-//! one of a newer format does not; (4) copies with different uuids are of two lives of the device,
-//! and are refused (H78).
+//! (3) the newer of two valid copies holds, and one that is torn, damaged or cannot be read gives
+//! way to the other; one of a newer format does not; (4) copies with different uuids are of two
+//! lives of the device, and are refused (H78).
 //!
 //! Source: LDS §3.1. We differ: two copies, where the paper has one.
 
@@ -311,17 +311,24 @@ impl Superblocks {
         let mut claims = false;
         for offset in COPY_OFFSETS {
             let mut page = vec![0; SUPERBLOCK_BYTES];
-            let got = device.read_at(&mut page, offset)?;
-            page.truncate(got);
+            let read = device.read_at(&mut page, offset);
+            page.truncate(*read.as_ref().unwrap_or(&0));
             claims |= page.starts_with(&SUPERBLOCK_MAGIC);
-            copies.push(Superblock::decode(&page, &path));
+            copies.push(read.and_then(|_| Superblock::decode(&page, &path)));
         }
+        let is_unread = |copy: &Result<Superblock>| {
+            copy.as_ref().is_err_and(|error| error.kind() == ErrorKind::Io)
+        };
         if !claims {
-            return Ok(None);
+            let unread = copies.into_iter().find(is_unread);
+            return unread.map_or(Ok(None), |unread| unread.map(|_| None));
         }
         let newest = match (&copies[0], &copies[1]) {
             (Ok(a), Ok(b)) => newer(a, b, &path)?,
-            (Ok(_), Err(error)) | (Err(error), Ok(_)) if error.kind() != ErrorKind::Corruption => {
+            // Not its bytes alone are bad, if it cannot be read: all the more the other one counts.
+            (Ok(_), Err(error)) | (Err(error), Ok(_))
+                if !matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io) =>
+            {
                 return Err(error.clone());
             }
             (Ok(_), Err(_)) => 0,

@@ -9,7 +9,7 @@ use crate::base::place::Place;
 use crate::base::sched;
 use crate::base::sched::sim::Simulation;
 use crate::device::Dir;
-use crate::device::faulty::{Effect, Fault, FaultyDir, Times};
+use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
 use crate::device::sim::SimDisk;
 use crate::device::site::OpKind;
 
@@ -163,6 +163,35 @@ fn giving_up_waits_for_discards() {
         assert_eq!(discards(), before, "a discard after the end");
         assert!(remover.expect("started").join(), "the remover failed");
     });
+}
+
+/// Goal: a page that cannot be read fails no opening if another one says the same: one of the
+/// superblocks, or the head of a half. The head of a cell of the write-ahead log may be that of its
+/// end, and is missed.
+#[test]
+fn pages_that_cannot_be_read_give_way() {
+    let disk = formatted();
+    let store = open(&disk);
+    let first = store.create_log(LogKind::Versions, segment(1), 0).expect("created");
+    first.sync().expect("synced");
+    store.write_root_record(b"root", segment(1)).expect("written");
+    drop((store, first));
+    let pages = [(FileClass::Root, 2, true), (FileClass::Versions, 2, true)];
+    for (class, count, opens) in pages.into_iter().chain([(FileClass::Wal, 3, false)]) {
+        for after in 0..count {
+            let faulty = FaultyDir::over_disk(&disk);
+            let effect = Effect::Fail(ErrorCode::Eio);
+            let (op, class) = (Some(OpKind::Read), Some(class));
+            faulty.faults().arm(Fault { op, class, after, times: Times::Once, effect });
+            let dir: Arc<dyn Dir> = Arc::new(faulty);
+            let opened = Slots::open(ground(&dir), false, false);
+            let what = format!("{class:?}, page {after}: {:?}", opened.as_ref().err());
+            assert_eq!(opened.is_ok(), opens, "{what}");
+            let Ok(store) = opened else { continue };
+            assert_eq!(store.read_root_record().expect("read").as_deref(), Some(&b"root"[..]));
+            store.open_log(LogKind::Versions, segment(1)).expect("the one that is named");
+        }
+    }
 }
 
 /// Goal: a superblock that somebody made, with a right checksum, costs bounded memory and no panic
