@@ -68,7 +68,12 @@ fn a_store_on_a_block_device() {
     assert_eq!(db.iter().count(), 30_000);
     db.wait_idle().unwrap();
     assert!(db.slot_space().unwrap().owned > 0);
-    drop(db);
+    // Closing gives the device back, whoever has a handle still.
+    let (clone, snapshot, cursor) = (db.clone(), db.snapshot(), db.cursor());
+    db.close().unwrap();
+    let db = Db::open(&disk.device).expect("it was closed");
+    assert_eq!(clone.get(b"k").expect_err("closed").kind(), ErrorKind::Closed);
+    drop((db, clone, snapshot, cursor));
     let formatted = format(&disk.device, &FormatOptions::new()).expect_err("it holds a store");
     assert!(formatted.to_string().contains("a Weir store"), "{formatted}");
 }

@@ -86,12 +86,23 @@ pub(crate) fn open(path: &Path, mode: Mode, create: bool) -> Result<Ground> {
     };
     let process = ProcessMark::current();
     let mut held = hold(identity, process, path, path)?;
-    let own = retry(|| rustix::io::fcntl_dupfd_cloexec(&fd, 0))
-        .map_err(|e| failed(format_args!("opening {}", path.display()), e))?;
+    // A device is held by its first descriptor alone, which the lock closes: handles that outlive
+    // the store keep theirs. The exclusive opening is this process's: its own need no flag.
+    let own = match kind {
+        PathKind::BlockDevice => {
+            retry(|| fs::open(path, access | OFlags::CLOEXEC, fs::Mode::empty()))
+        }
+        _ => retry(|| rustix::io::fcntl_dupfd_cloexec(&fd, 0)),
+    };
+    let own = own.map_err(|e| failed(format_args!("opening {}", path.display()), e))?;
+    let own_stat = retry(|| fs::fstat(&own))
+        .map_err(|e| failed(format_args!("looking at {}", path.display()), e))?;
+    if (own_stat.st_ino, own_stat.st_rdev) != (stat.st_ino, stat.st_rdev) {
+        return Err(busy(path, "was replaced while it was opened"));
+    }
     flock(&fd, &mut held, path, path)?;
     let lock = RealLock { descriptors: vec![fd], _held: vec![held], process };
     let file: Arc<dyn File> = Arc::new(RealFile { fd: own, path: path.to_owned() });
-    // The exclusive opening is this process's: another one of its own needs no flag.
     let flags = access | OFlags::CLOEXEC | OFlags::DIRECT;
     let direct = match retry(|| fs::open(path, flags, fs::Mode::empty())) {
         Ok(fd) => Direct::over(Arc::new(RealFile { fd, path: path.to_owned() })),
