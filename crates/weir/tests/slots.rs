@@ -109,6 +109,28 @@ fn what_cannot_be_formatted_is_left_alone() {
     assert!(plain.to_string().contains("weir format"), "{plain}");
 }
 
+/// Goal: a format that fails removes nothing that it has not created. Method: a symbolic link that
+/// leads nowhere, which is no file yet and is not created without a size.
+#[test]
+fn a_failed_format_removes_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("store.weir");
+    std::os::unix::fs::symlink(dir.path().join("nowhere"), &link).unwrap();
+    for options in [FormatOptions::new(), {
+        let mut sized = FormatOptions::new();
+        sized.size = Some(16 * MIB);
+        sized
+    }] {
+        format(&link, &options).expect_err("it is not there, and it is there");
+        assert!(link.symlink_metadata().is_ok(), "the link is gone");
+    }
+    let mut options = FormatOptions::new();
+    (options.size, options.log_bytes) = (Some(16 * MIB), Some(16 * MIB));
+    let path = dir.path().join("new.weir");
+    format(&path, &options).expect_err("it does not fit");
+    assert!(!path.exists());
+}
+
 /// Goal: a store that is full refuses writes with `NoSpace` and goes on being read; what was
 /// acknowledged is there, and deleting makes room again.
 #[test]

@@ -30,14 +30,7 @@ use crate::storage::{OpenOptions, RepairStorage, Storage};
 pub fn format(path: impl AsRef<Path>, options: &FormatOptions) -> Result<()> {
     let path = path.as_ref();
     match ground::kind_of(path) {
-        PathKind::Nothing => {
-            let formatted = create_file(path, options);
-            if formatted.as_ref().is_err_and(|e| e.kind() != ErrorKind::Conflict) {
-                // It is not there if the options did not fit.
-                ground::remove(path);
-            }
-            formatted
-        }
+        PathKind::Nothing => create_file(path, options),
         PathKind::File | PathKind::BlockDevice => {
             let ground::Ground { file, direct, lock } = ground::open(path, Mode::ReadWrite, false)?;
             if let (Some(found), false) = (slots::format::content_of(&file)?, options.force) {
@@ -77,12 +70,19 @@ fn create_file(path: &Path, options: &FormatOptions) -> Result<()> {
     };
     Slots::check_options(options, size)?;
     let ground::Ground { file, direct, lock } = ground::open(path, Mode::ReadWrite, true)?;
+    let ground = Ground { file, slots: direct, lock, aside: None };
+    // What was there, or has come meanwhile, is not this call's to remove.
+    format_new(path, size, &ground, options).inspect_err(|_| ground::remove(path))
+}
+
+/// Makes a file that was just created, and is empty, a store.
+fn format_new(path: &Path, size: u64, ground: &Ground, options: &FormatOptions) -> Result<()> {
     ground::write_in_place(path);
-    file.reserve(size)?;
-    file.sync()?;
+    ground.file.reserve(size)?;
+    ground.file.sync()?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     RealDir::open(parent.unwrap_or(Path::new(".")), false)?.sync()?;
-    Slots::format(&Ground { file, slots: direct, lock, aside: None }, options)
+    Slots::format(ground, options)
 }
 
 /// Makes the file `name` of `dir` an empty store of `bytes` bytes. For simulations.

@@ -7,6 +7,7 @@
 //! their numbers, not by their path; (2) a file that a loop device shows is refused: it would be
 //! two doors to the same bytes.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,7 +55,8 @@ pub(crate) fn kind_of(path: &Path) -> PathKind {
 ///
 /// # Errors
 /// `Locked` if it is open elsewhere, mounted, or behind a loop device; `NotFound`; `Conflict` for a
-/// file that exists; `InvalidArgument` for anything else than a file or a block device; `Io`.
+/// file that exists; `InvalidArgument` for anything else than a file or a block device; `Io`. A
+/// file that was created is removed then.
 pub(crate) fn open(path: &Path, mode: Mode, create: bool) -> Result<Ground> {
     let access = match mode {
         Mode::Read => OFlags::RDONLY,
@@ -78,6 +80,15 @@ pub(crate) fn open(path: &Path, mode: Mode, create: bool) -> Result<Ground> {
         Errno::BUSY => busy(path, "is mounted, or in use by another program"),
         _ => failed(format_args!("opening {}", path.display()), errno),
     })?;
+    let opened = open_beside(path, kind, access, fd);
+    if create && opened.is_err() {
+        remove(path);
+    }
+    opened
+}
+
+/// Locks what `fd` is, and opens it once more for each kind of requests.
+fn open_beside(path: &Path, kind: PathKind, access: OFlags, fd: OwnedFd) -> Result<Ground> {
     let stat = retry(|| fs::fstat(&fd))
         .map_err(|e| failed(format_args!("looking at {}", path.display()), e))?;
     let identity: Identity = match FileType::from_raw_mode(stat.st_mode) {
