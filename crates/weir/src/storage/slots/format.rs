@@ -11,8 +11,9 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::prng::Prng;
 use crate::device::File;
+use crate::storage::slots::CELLS_MAX;
 use crate::storage::slots::page::{PAGE_BYTES, Uuid};
-use crate::storage::slots::superblock::{Area, AreaKind, Superblock, Superblocks};
+use crate::storage::slots::superblock::{AREAS_END, Area, AreaKind, Superblock, Superblocks};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -36,6 +37,8 @@ const AREA_UNIT: u64 = 64 * KIB;
 const CELLS: u64 = 16;
 /// Largest cell: as much as one flush makes obsolete at most.
 const CELL_BYTES_MAX: u64 = 64 * MIB;
+/// Largest log: of the largest cells, as many as there can be.
+const LOG_BYTES_MAX: u64 = CELLS_MAX * CELL_BYTES_MAX;
 const LOG_BYTES_DEFAULT_MAX: u64 = 256 * MIB;
 /// Bytes of a half of the version log for each slot: a table's description has some 110 bytes with
 /// short keys, and a slot holds one table at most; twice that for the edits behind it, and room for
@@ -85,6 +88,11 @@ impl FormatOptions {
                  needed"
             )));
         }
+        if bytes >= AREAS_END {
+            return Err(Error::invalid(format!(
+                "{bytes} bytes are too many for a store; it has less than {AREAS_END} (64 PiB)"
+            )));
+        }
         let slots_default = (bytes / SLOTS_WANTED).next_power_of_two();
         let slot_bytes = self.slot_bytes.unwrap_or(slots_default.clamp(SLOT_BYTES_MIN, MIB));
         if !slot_bytes.is_power_of_two() || !(SLOT_BYTES_MIN..=SLOT_BYTES_MAX).contains(&slot_bytes)
@@ -98,6 +106,12 @@ impl FormatOptions {
         if log < MIB {
             return Err(Error::invalid(format!(
                 "{log} bytes are too few for the write-ahead log; at least 1 MiB is needed"
+            )));
+        }
+        if log > LOG_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "{log} bytes are too many for the write-ahead log; it has {LOG_BYTES_MAX} (4 TiB) \
+                 at most"
             )));
         }
         let cell_bytes = (log / CELLS / AREA_UNIT * AREA_UNIT).clamp(AREA_UNIT, CELL_BYTES_MAX);
@@ -213,9 +227,13 @@ mod tests {
     #[test]
     fn layouts_fit() {
         let mut laid_out = 0;
-        for bytes in [0, 7 * MIB, 8 * MIB, 9 * MIB + 4097, 100 * MIB, 2 << 30, 1 << 40, 1 << 50] {
+        let small = [0, 7 * MIB, 8 * MIB, 9 * MIB + 4097, 100 * MIB];
+        let large = [2 << 30, 1 << 40, 1 << 50, (1 << 56) - 1, 1 << 56, 1 << 63, u64::MAX];
+        for bytes in small.into_iter().chain(large) {
             for slot_bytes in [1, 4096, 64 * KIB, MIB, 3 * MIB, 32 * MIB, 1 << 30, 1 << 31] {
-                for log_bytes in [None, Some(0), Some(MIB), Some(5 * MIB + 1), Some(1 << 30)] {
+                let logs =
+                    [0, MIB, 5 * MIB + 1, 1 << 30, 4 << 40, (4 << 40) + 1, 1 << 63, u64::MAX];
+                for log_bytes in logs.map(Some).into_iter().chain([None]) {
                     let options = FormatOptions {
                         slot_bytes: Some(slot_bytes),
                         log_bytes,
@@ -229,10 +247,14 @@ mod tests {
                         }
                     };
                     laid_out += 1;
+                    assert!(superblock.is_sound(), "{options:?} in {bytes}");
                     let end = superblock.areas.iter().map(|a| a.offset + a.bytes).max();
                     assert!(end.is_some_and(|end| end <= bytes), "{options:?} in {bytes}");
                     let cells = superblock.areas[2].bytes / superblock.cell_bytes;
-                    assert!(cells >= 16, "{cells} cells of {options:?} in {bytes}");
+                    assert!(
+                        (16..=CELLS_MAX).contains(&cells),
+                        "{cells} cells of {options:?} in {bytes}"
+                    );
                     assert!(superblock.areas[3].bytes >= 4 * slot_bytes);
                 }
             }

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=d70ec54d03b2
+// FORMAT: docs/format/slots.md sha=92c36cd3e290
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=d70ec54d03b2
+// FORMAT: docs/format/slots.md sha=92c36cd3e290
 //! Pages of 4 KiB that storage writes beside objects: the heads of logs and the trailers of tables.
 //!
 //! Both say whose they are (H78): the uuid of the formatted device, drawn when it was formatted.
@@ -26,6 +26,8 @@ const TRAILER_MAGIC: [u8; 8] = *b"WEIRTAIL";
 /// Format of both. 1: the first.
 const PAGE_FORMAT: u32 = 1;
 const CRC_BYTES: usize = 4;
+/// Turns of heads are smaller: no device gets there.
+const TURNS_END: u64 = 1 << 63;
 
 /// Identity of a formatted device.
 pub(super) type Uuid = [u8; 16];
@@ -96,7 +98,8 @@ impl LogHead {
         let kind =
             [LogKind::Wal, LogKind::Versions].into_iter().find(|&known| known as u32 == kind)?;
         let number = SegmentNumber::stored(reader.u64()?)?;
-        Some(Self { kind, number, turn: reader.u64()? }).filter(|head| head.number.get() > 0)
+        let head = Self { kind, number, turn: reader.u64()? };
+        Some(head).filter(|head| head.number.get() > 0 && head.turn < TURNS_END)
     }
 }
 
@@ -158,5 +161,21 @@ mod tests {
                 assert!(!any(&bad, &UUID), "bit {bit}");
             }
         }
+    }
+
+    /// Goal: a head after whose turn there is none is none: the next one would overflow.
+    #[test]
+    fn turns_have_an_end() {
+        let head = |turn: u64| {
+            let page = sealed(HEAD_MAGIC, &UUID, |page| {
+                put_u32(page, LogKind::Wal as u32);
+                put_u64(page, 7);
+                put_u64(page, turn);
+            });
+            LogHead::decode(&page, &UUID)
+        };
+        assert_eq!(head(TURNS_END - 1).map(|head| head.turn), Some(TURNS_END - 1));
+        assert_eq!(head(TURNS_END), None);
+        assert_eq!(head(u64::MAX), None);
     }
 }

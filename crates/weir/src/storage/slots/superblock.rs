@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=d70ec54d03b2
+// FORMAT: docs/format/slots.md sha=92c36cd3e290
 //! The superblock: what a store in one file is divided into, and its root record.
 //!
 //! Two copies of a page of 4 KiB, 1 MiB apart, with a generation. Not here: what the root record
@@ -60,6 +60,11 @@ const _: () = assert!(
     SUPERBLOCK_HEAD_BYTES + FIELDS_BYTES_MAX + ROOT_RECORD_BYTES_MAX + SUPERBLOCK_CRC_BYTES
         <= SUPERBLOCK_BYTES
 );
+
+/// Areas end before this.
+pub(super) const AREAS_END: u64 = 1 << 56;
+/// Generations are smaller: no store gets there.
+const GENERATIONS_END: u64 = 1 << 63;
 
 const RECORD: &str = "superblock";
 
@@ -229,6 +234,11 @@ impl Superblock {
         Ok(superblock)
     }
 
+    #[cfg(test)]
+    pub(super) fn is_sound(&self) -> bool {
+        self.check().is_ok()
+    }
+
     /// That the numbers fit each other.
     fn check(&self) -> Result<(), &'static str> {
         let pages = [self.slot_bytes, self.cell_bytes, self.log_unit];
@@ -236,7 +246,8 @@ impl Superblock {
         let areas =
             self.areas.iter().map(|area| area.bytes).chain([self.slot_bytes, self.cell_bytes]);
         let small = areas.min().is_some_and(|bytes| bytes < AREA_BYTES_MIN);
-        if self.generation == 0 || small || !pages.iter().all(sound) {
+        let generations = 1..GENERATIONS_END;
+        if !generations.contains(&self.generation) || small || !pages.iter().all(sound) {
             return Err("with a number that cannot be");
         }
         if self.areas.len() > AREAS_MAX {
@@ -246,7 +257,7 @@ impl Superblock {
         let copy = |&offset: &u64| (0, offset, offset + SUPERBLOCK_BYTES as u64);
         let mut ranges: Vec<(u32, u64, u64)> = COPY_OFFSETS.iter().map(copy).collect();
         for Area { space, offset, bytes, .. } in &self.areas {
-            let end = offset.checked_add(*bytes).filter(|&end| end > *offset && end < 1 << 56);
+            let end = offset.checked_add(*bytes).filter(|&end| end > *offset && end < AREAS_END);
             // Requests that pass the page cache have to be aligned.
             let end = end.filter(|_| offset.is_multiple_of(SUPERBLOCK_BYTES as u64));
             ranges.push((*space, *offset, end.ok_or("with an area that no device has")?));
@@ -357,6 +368,9 @@ impl Superblocks {
         change(&mut next);
         assert_eq!(next.uuid, self.current.uuid, "a superblock of another device");
         next.generation = self.current.generation + 1;
+        if next.generation == GENERATIONS_END {
+            return Err(Error::used_up("the generations of superblocks"));
+        }
         assert_eq!(next.check(), Ok(()), "a superblock as changed");
         let (page, before) = (next.encode(), self.newest);
         let target = 1 - before;

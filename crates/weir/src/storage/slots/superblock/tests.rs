@@ -75,8 +75,10 @@ fn damage_is_refused() {
     let mut long = page.clone();
     long[12..16].copy_from_slice(&5000u32.to_le_bytes());
     assert_eq!(kind(decode(&sealed(long))), Some(ErrorKind::Corruption));
-    let wrong: [fn(&mut Superblock); 6] = [
+    let wrong: [fn(&mut Superblock); 7] = [
         |s| s.generation = 0,
+        // One more would wrap.
+        |s| s.generation = u64::MAX,
         |s| s.slot_bytes = 0,
         |s| s.areas[1].offset -= 1,
         |s| s.areas[0].offset = MIB,
