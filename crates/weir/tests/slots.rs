@@ -131,6 +131,30 @@ fn a_failed_format_removes_nothing_else() {
     assert!(!path.exists());
 }
 
+/// Goal: a file that is there is checked before it is changed, and has all of its space afterwards,
+/// also if it was sparse.
+#[test]
+fn a_file_that_is_there_gets_all_of_its_space() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    let bytes = || {
+        let found = std::fs::metadata(&path).unwrap();
+        (found.len(), found.blocks() * 512)
+    };
+    std::fs::File::create(&path).unwrap().set_len(32 * MIB).unwrap();
+    for (size, log) in [(64 * MIB, 64 * MIB), (u64::MAX, MIB), (64 * MIB, u64::MAX)] {
+        let mut options = FormatOptions::new();
+        (options.size, options.log_bytes) = (Some(size), Some(log));
+        let error = format(&path, &options).expect_err("it does not fit");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert_eq!(bytes().0, 32 * MIB, "it was grown");
+    }
+    format(&path, &FormatOptions::new()).unwrap();
+    assert!(bytes().1 >= 32 * MIB, "{} bytes are allocated", bytes().1);
+    Db::open(&path).unwrap().put(b"k", b"v").unwrap();
+}
+
 /// Goal: a store that is full refuses writes with `NoSpace` and goes on being read; what was
 /// acknowledged is there, and deleting makes room again.
 #[test]

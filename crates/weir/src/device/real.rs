@@ -473,9 +473,10 @@ impl File for RealFile {
 
     fn reserve(&self, bytes: u64) -> Result<()> {
         assert_range(self.path.display(), 0, bytes);
-        if self.len()? >= bytes {
+        if bytes == 0 {
             return Ok(());
         }
+        // Holes below its end are filled, too.
         match retry(|| fs::fallocate(&self.fd, FallocateFlags::empty(), 0, bytes)) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.allocate(bytes),

@@ -43,13 +43,18 @@ pub fn format(path: impl AsRef<Path>, options: &FormatOptions) -> Result<()> {
             let ground = Ground { file, slots: direct, lock, aside: None };
             let size = options.size.unwrap_or(0);
             let has = ground.file.len()?;
-            if ground::kind_of(path) == PathKind::File && size > has {
-                ground.file.reserve(size)?;
-            } else if size > 0 && size != has {
+            let is_file = ground::kind_of(path) == PathKind::File;
+            if size > 0 && size != has && !(is_file && size > has) {
                 return Err(Error::invalid(format!(
                     "{} has {has} bytes, not {size}; leave the size out, or choose another path",
                     path.display()
                 )));
+            }
+            // Before the file is changed.
+            Slots::check_options(options, size.max(has))?;
+            if is_file {
+                // Also where it has its length already: it may have holes.
+                ground.file.reserve(size.max(has))?;
             }
             Slots::format(&ground, options)
         }
