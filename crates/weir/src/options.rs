@@ -205,11 +205,11 @@ pub struct DbOptions {
     /// (`ulimit -n`) is raised to the hard one. Range: [`OPEN_FILES_MAX_RANGE`]. Default: `None`.
     /// RocksDB: `max_open_files`.
     pub open_files_max: Option<usize>,
-    /// Whether the device is told of slots that become free (discard, TRIM), so that an SSD or the
-    /// file system below has them back at once; for stores in a file or on a block device
-    /// ([`format`](crate::format)) only. Each removed table costs a request, and where the store is
-    /// a file, the next use of its slots costs the file system's metadata again. A device that
-    /// cannot is asked once. Default: false.
+    /// Whether slots that become free are given back to what is below, by a hole in the file or,
+    /// on a block device, zeros that the device may keep by forgetting; for stores in a file or on
+    /// a block device ([`format`](crate::format)) only. Each removed table costs a request. In a
+    /// file, others can take the space then, and the next use of the slots may find none. A
+    /// device that cannot is asked once. Default: false.
     pub discard: bool,
     /// What tests and experiments set. Default: as no test needs it.
     pub debug: DebugDbOptions,
