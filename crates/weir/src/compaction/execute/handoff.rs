@@ -316,10 +316,10 @@ impl BlockSink for Sink {
                 }
             }
             Rule::Overlap(inputs) => {
-                if is_over_cached(inputs, first_key, last_key) {
-                    if self.0.cache.insert(uid, ordinal, Buf::from(content)) {
-                        self.0.state.lock().handed.push((uid, ordinal));
-                    }
+                if is_over_cached(inputs, first_key, last_key)
+                    && self.0.cache.insert(uid, ordinal, Buf::from(content))
+                {
+                    self.0.state.lock().handed.push((uid, ordinal));
                 }
             }
         }
