@@ -426,7 +426,11 @@ impl Wal {
     /// opening is prepared here, without a look at the space, unless it takes a cell.
     fn next_segment<'a>(&self, active: &'a mut Active) -> Result<&'a mut SegmentWriter> {
         if !active.begun && self.ring.lock().prepares_first() {
-            self.prepare_missing().map_err(poisoning)?;
+            match self.prepare_missing() {
+                // A worker gives back what can be given before anything is refused (H18).
+                Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                prepared => prepared.map_err(poisoning)?,
+            }
         }
         let Ready { info, region } = self.take_ready()?;
         self.requested.store(false, Ordering::Relaxed);
