@@ -64,7 +64,8 @@ impl Foreseen {
         output: RunId,
     ) -> Self {
         if !lists_matter(keyspace, &keyspace.options) {
-            return Self::default();
+            let inputs = inputs.iter().map(|_| InputLists::default()).collect();
+            return Self { served: Served::default(), inputs };
         }
         let tables_of = |id: RunId, uids: &[TableUid]| -> Vec<Arc<TableMeta>> {
             let tables = keyspace.version.run(id).into_iter().flat_map(|run| run.tables.iter());
