@@ -158,7 +158,7 @@ fn lists_go_after_obsolete_log_segments() {
 /// [`lists_go_before_anything_is_refused`] in less room, with writers at the wall of level 0.
 #[test]
 fn stalled_writers_are_not_refused_while_there_is_a_list() {
-    for (seed, room) in (0..2).flat_map(|seed| (24..40).map(move |n| (seed, n * 8 << 10))) {
+    for (seed, room) in (0..2).flat_map(|seed| (24..40).map(move |n| (seed, n << 13))) {
         println!("seed {seed}, room {room}");
         Simulation::run(seed, move |_| {
             let disk = SimDisk::new(SimOptions::default());

@@ -117,7 +117,8 @@ impl Free {
 
     /// What is too small. An upper bound where tables take whole units: each file counts as one
     /// that fills its last unit least. An area of the version log has to have room for a base with
-    /// all files that come, up to a half of it: edits behind it that find none begin the next one.
+    /// all files that come, up to three quarters of it: edits behind it that find none begin the
+    /// next one.
     fn shortages(self, needed: Space) -> impl Iterator<Item = Short> {
         let FreeSpace { table_bytes, areas, files, .. } = self.space;
         let rounding = self.rounding(needed);
@@ -133,8 +134,9 @@ impl Free {
         let (log, versions) = (areas.map(|areas| areas.log), areas.map(|areas| areas.versions));
         let coming = needed.files.saturating_mul(self.description_bytes);
         // Small memtables with long keys might bring more than any area has, one after the other:
-        // writers wait for merges long before.
-        let coming = versions.map_or(coming, |area| coming.min(area / 2));
+        // writers wait for merges long before. Behind a base of a quarter there is room for the
+        // edit of a merge that describes everything anew.
+        let coming = versions.map_or(coming, |area| coming.min(area / 4 * 3));
         let base = needed.base.saturating_add(coming).saturating_add(EDIT_BYTES);
         let parts = [
             part(what, table_bytes, bytes.saturating_add(rounding), SHORT_OF_BYTES),
@@ -354,9 +356,9 @@ mod tests {
             free(Some(1000 + 4 * 511), Some((200, BASE)), None, 512),
         ];
         assert!(enough.into_iter().all(|free| free.covers(needed)));
-        // More descriptions than a half of the area holds do not come at once.
+        // More descriptions than three quarters of the area hold do not come at once.
         let many = Space { files: 1 << 20, tables: 1 << 20, ..needed };
-        let area = free(Some(1 << 20), Some((200, 2 * (50 + EDIT_BYTES))), None, 1);
+        let area = free(Some(1 << 20), Some((200, 4 * (50 + EDIT_BYTES))), None, 1);
         assert!(area.covers(many));
         let short = [
             (free(Some(1229), None, None, 1), "1230 bytes and"),
