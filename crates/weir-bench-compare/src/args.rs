@@ -15,7 +15,8 @@ usage: weir-bench-compare [options]
 what runs
   --engines LIST        comma-separated, from weir,rocksdb,leveldb,fjall     (all)
                         and variants of them: weir-none, weir-incremental (warm-up),
-                        weir-up, weir-down (sentinels; hot ranges merged down),
+                        weir-on (sentinels, as they are by default), weir-up, weir-down
+                        (only moved up; only merged down),
                         rocksdb-warm-flush, rocksdb-warm-all (prepopulate_block_cache),
                         rocksdb-larger (a cache of 106 %); and lmdb, a B+tree
   --workloads LIST      comma-separated                                      (a dozen)

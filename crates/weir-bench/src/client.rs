@@ -452,6 +452,7 @@ impl<'a> Client<'a> {
                 })?;
             let elapsed = self.lap();
             self.totals.scan.saturating_record(elapsed);
+            self.note_in_window(elapsed);
             self.done(1);
             for key in &front {
                 engine.delete(key)?;
@@ -607,11 +608,16 @@ impl<'a> Client<'a> {
         self.get()?;
         let elapsed = self.lap();
         self.totals.read.saturating_record(elapsed);
+        self.note_in_window(elapsed);
+        self.done(1);
+        Ok(())
+    }
+
+    /// Notes a read, or a scan, that took so many nanoseconds and has just ended.
+    fn note_in_window(&mut self, elapsed: u64) {
         if let Some(window) = &mut self.window {
             window.record(self.last, elapsed, &self.shared.windows);
         }
-        self.done(1);
-        Ok(())
     }
 
     /// Reads `self.key` and counts the answer.
@@ -634,6 +640,7 @@ impl<'a> Client<'a> {
         })?;
         let elapsed = self.lap();
         self.totals.scan.saturating_record(elapsed);
+        self.note_in_window(elapsed);
         self.done(1);
         Ok(())
     }

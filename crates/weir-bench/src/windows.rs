@@ -18,7 +18,7 @@ const LATENCY_MAX_NANOS: u64 = 60 * SECOND_NANOS;
 /// One second of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// Reads that ended in it.
+    /// Reads that ended in it: lookups and scans.
     pub reads: u64,
     /// 99 of 100 reads took at most so many microseconds.
     pub p99_us: f64,
@@ -32,7 +32,7 @@ pub struct Window {
     pub anonymous_bytes: Option<u64>,
 }
 
-/// Latencies of all clients, by the second in which a read ended.
+/// Latencies of all clients, by the second in which a read or a scan ended.
 #[derive(Default)]
 pub(crate) struct Windows(Mutex<Vec<Histogram<u64>>>);
 

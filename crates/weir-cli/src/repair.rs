@@ -11,11 +11,23 @@ use std::path::{Path, PathBuf};
 pub(crate) struct RepairArgs {
     /// The store: a directory, or a file or device that `weir format` made one
     dir: PathBuf,
+    /// Where the version log of a file or device is lost: build the tree again from every table
+    /// that still lies in its slots. Keys that were deleted and keyspaces that were dropped can
+    /// come back
+    #[arg(long)]
+    from_trailers: bool,
+    /// Directory for copies of what is damaged in a file or on a device; it must be there. Beside a
+    /// file if not given; a device has no such place
+    #[arg(long, value_name = "DIR")]
+    keep_in: Option<PathBuf>,
 }
 
 /// Runs `weir repair`. Losses are a difference: the exit code tells them from a whole store.
 pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<()> {
-    let report = weir::Db::repair(&args.dir).map_err(|e| refused(&args.dir, e))?;
+    let mut options = weir::RepairOptions::default().from_trailers(args.from_trailers);
+    options.keep_in.clone_from(&args.keep_in);
+    let repaired = weir::Db::builder(&args.dir).repair_with(options);
+    let report = repaired.map_err(|e| refused(&args.dir, e))?;
     writeln!(out, "{report}")?;
     if report.lost_data() {
         return Err(Failure::difference(format_args!(

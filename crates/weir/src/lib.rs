@@ -131,7 +131,7 @@ pub use db::metrics::{
     RowCacheMetrics,
 };
 pub use db::range::KeyRange;
-pub use db::repair::{LostLog, LostTable, RepairReport};
+pub use db::repair::{LostLog, LostTable, RepairOptions, RepairReport};
 pub use db::snapshot::Snapshot;
 pub use db::{Builder, Db};
 pub use options::defaults;

@@ -38,7 +38,9 @@ pub fn variants() -> Vec<Box<dyn EngineKind>> {
         let tree = Options::default().sentinels(sentinels);
         Box::new(WeirKind { variant: Some(variant), tree, ..WeirKind::default() })
     };
+    let on = Options::default().sentinels(SentinelOptions::default());
     vec![
+        Box::new(WeirKind { variant: Some("weir-on"), tree: on, ..WeirKind::default() }),
         moving("weir-up", HotRanges::Up),
         moving("weir-down", HotRanges::Down),
         weir("weir-none", WarmUp::None),

@@ -57,7 +57,7 @@ use iter::SnapshotRef;
 use keyspace::Keyspace;
 use keyspaces::KeyspaceAsk;
 use metrics::Metrics;
-use repair::RepairReport;
+use repair::{RepairOptions, RepairReport};
 use snapshot::Snapshot;
 
 /// An open store. Cheap to clone and to share between threads.
@@ -243,7 +243,16 @@ impl Builder {
     /// # Errors
     /// As [`Db::repair`].
     pub fn repair(self) -> Result<RepairReport> {
-        repair::repair(self)
+        self.repair_with(RepairOptions::default())
+    }
+
+    /// As [`repair`](Self::repair), with options.
+    ///
+    /// # Errors
+    /// As [`Db::repair`]; `NotFound` if there is no [`RepairOptions::keep_in`], `InvalidArgument`
+    /// for an option that is for stores in a file or on a device only.
+    pub fn repair_with(self, options: RepairOptions) -> Result<RepairReport> {
+        repair::repair(self, options)
     }
 }
 
@@ -302,7 +311,9 @@ impl Db {
     /// among the logs are renamed and cost nothing. If the root record and the version log cannot
     /// be used, the tree is built again from its tables: keyspaces whose names are lost are called
     /// `recovered-N`, and tables that were obsolete but not removed yet can bring deleted keys
-    /// back. A repair that was interrupted can be run again.
+    /// back. A repair that was interrupted can be run again. In a file or on a device nothing but
+    /// the version log tells which tables are obsolete: without it the repair is refused, unless
+    /// [`RepairOptions::from_trailers`] asks for it.
     ///
     /// # Errors
     /// `NotFound` if there is no store, `InvalidArgument` if the directory holds other files,

@@ -110,6 +110,17 @@ pub struct LiveTable<'a> {
     pub bytes: u64,
 }
 
+/// Tables that are known by what lies beside their bytes.
+#[derive(Clone, Debug, Default)]
+pub struct WrittenTables {
+    /// Those of which all parts are there: uid, place and length in bytes; ascending.
+    pub tables: Vec<(TableUid, Place, u64)>,
+    /// How many lack a part: it was overwritten or damaged, or they were never finished.
+    pub fragments: u64,
+    /// The greatest uid of both, 0 if there are none.
+    pub last: TableUid,
+}
+
 /// What a storage has left for new objects. Others may take it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeSpace {
@@ -299,6 +310,13 @@ pub trait RepairStorage: Storage {
     /// them without a version.
     fn finds_all_tables(&self) -> bool {
         true
+    }
+    /// The tables that were once written to their end and of which no part says that it is another
+    /// one's now, live or not, in a form where nothing but a version tells which of them live
+    /// (H72). None in a form whose names tell. Costs a read of a page for every slot; they are not
+    /// adopted.
+    fn written_tables(&self) -> Result<WrittenTables> {
+        Ok(WrittenTables::default())
     }
     /// Renames an object that cannot be read, durably. Its new name; `None` if it does not exist.
     fn set_aside(&self, object: Object) -> Result<Option<String>>;

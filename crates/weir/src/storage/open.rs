@@ -154,6 +154,25 @@ impl Location {
         }
     }
 
+    /// Copies of what is damaged in a file or a device go to `dir`, and are called after it.
+    fn aside_in(&self, dir: &Path) -> Result<Aside> {
+        let prefix = match self {
+            Self::Path(path) => path.file_name().and_then(|name| name.to_str()).map(str::to_owned),
+            Self::Dir(_) => None,
+            #[cfg(feature = "sim")]
+            Self::File(_, name) => Some(name.clone()),
+        };
+        let dir = RealDir::open(dir, false).map_err(|error| {
+            let what = format!(
+                "the directory {}, in which damaged parts are to be kept, cannot be opened; create \
+                 it or name another one",
+                dir.display()
+            );
+            Error::with_source(error.kind(), what, error)
+        })?;
+        Ok(Aside { dir, prefix: prefix.unwrap_or_else(|| "store".to_owned()) })
+    }
+
     /// Opens or creates the store and locks it; its requests are counted in `io`. `discards`: a
     /// device is told of space that becomes free.
     ///
@@ -198,14 +217,24 @@ impl Location {
         Ok(Arc::new(Files::open(dir, options)?))
     }
 
-    /// Opens a damaged store for a repair, with or without a root, and locks it.
+    /// Opens a damaged store for a repair, with or without a root, and locks it. `keep_in`: the
+    /// directory for copies of what is damaged, of a store in slots.
     ///
     /// # Errors
-    /// `NotFound` if there are no files of a store, `InvalidArgument` if the directory holds
-    /// foreign files, `Locked`, the device's. Nothing is changed then.
-    pub(crate) fn open_damaged(self) -> Result<Arc<dyn RepairStorage>> {
-        if let Some(ground) = self.ground(Mode::ReadWrite)? {
+    /// `NotFound` if there are no files of a store, or no `keep_in`; `InvalidArgument` if the
+    /// directory holds foreign files, or has copies in it; `Locked`, the device's. Nothing is
+    /// changed then.
+    pub(crate) fn open_damaged(self, keep_in: Option<&Path>) -> Result<Arc<dyn RepairStorage>> {
+        if let Some(mut ground) = self.ground(Mode::ReadWrite)? {
+            if let Some(dir) = keep_in {
+                ground.aside = Some(self.aside_in(dir)?);
+            }
             return Ok(Arc::new(Slots::open(ground, false, false)?));
+        }
+        if keep_in.is_some() {
+            let what = "a store in a directory keeps what is damaged there itself; leave out the \
+                        directory for it";
+            return Err(Error::invalid(what));
         }
         let dir = match self {
             Self::Dir(dir) => dir,

@@ -18,7 +18,8 @@
 //!
 //! Where only a version tells which tables live, nothing shows which edits are lost. No log counts
 //! there but the one that the root record names, which stays in place until the new one is there;
-//! and if it lost its end that is a loss, whatever else is sound.
+//! and if it lost its end that is a loss, whatever else is sound. Case 4 is refused there, unless
+//! it is asked for (`written`): it takes every table that was not written over (H72).
 //!
 //! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
 //! renamed if nothing of it is needed; (2) the root record is switched after everything that it
@@ -39,9 +40,11 @@ mod slots_tests;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
 mod wal;
+mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,15 +73,57 @@ use crate::version::set::{Context, VersionSet, adopt};
 use crate::version::shape::{PartKind, RunId};
 use wal::{LogEnd, Segments, read_log};
 
-/// Repairs the store that `builder` describes.
-pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
-    sched::catch_panic("repairing a store", || repair_found(builder))
+/// How a store is repaired. The default asks for nothing.
+///
+/// ```
+/// let options = weir::RepairOptions::default().from_trailers(true).keep_in("/var/tmp");
+/// assert!(options.from_trailers);
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RepairOptions {
+    /// Of a store in a file or on a device whose version log cannot be used: build the tree again
+    /// from every table that still lies in its slots, where the repair is otherwise refused. Tables
+    /// that were merged away long ago are among them, until their slots are written again, so keys
+    /// that were deleted and keyspaces that were dropped can come back; the newest version of a key
+    /// that is found counts. Default: false. Costs a read of all of them, and as much free space as
+    /// they have.
+    pub from_trailers: bool,
+    /// Of a store in a file or on a device: the directory for copies of what is damaged. Default:
+    /// beside the file; a device has no such place, and a repair of one that finds damage needs it.
+    pub keep_in: Option<PathBuf>,
 }
 
-fn repair_found(builder: Builder) -> Result<RepairReport> {
+impl RepairOptions {
+    /// Sets [`RepairOptions::from_trailers`].
+    #[must_use]
+    pub fn from_trailers(mut self, yes: bool) -> Self {
+        self.from_trailers = yes;
+        self
+    }
+
+    /// Sets [`RepairOptions::keep_in`].
+    #[must_use]
+    pub fn keep_in(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.keep_in = Some(dir.into());
+        self
+    }
+}
+
+/// Repairs the store that `builder` describes.
+pub(crate) fn repair(builder: Builder, how: RepairOptions) -> Result<RepairReport> {
+    sched::catch_panic("repairing a store", || repair_found(builder, how))
+}
+
+fn repair_found(builder: Builder, how: RepairOptions) -> Result<RepairReport> {
     builder.options.validate()?;
     let location = builder.location();
-    let aside = location.open_damaged()?;
+    let aside = location.open_damaged(how.keep_in.as_deref())?;
+    if how.from_trailers && aside.finds_all_tables() {
+        let what = "a store in a directory is built again from its tables without being asked; \
+                    leave out the wish for trailers";
+        return Err(Error::invalid(what));
+    }
     let storage: Arc<dyn Storage> = Arc::<dyn RepairStorage>::clone(&aside);
     let seed = builder.seed.unwrap_or_else(Prng::entropy);
     let mut repair = Repair {
@@ -87,6 +132,8 @@ fn repair_found(builder: Builder) -> Result<RepairReport> {
         options: builder.options,
         prng: Prng::new(seed),
         seed,
+        from_trailers: how.from_trailers,
+        last_written: TableUid::NONE,
         report: RepairReport::default(),
         replaced: Vec::new(),
     };
@@ -103,6 +150,10 @@ struct Repair {
     prng: Prng,
     /// What `prng` began with.
     seed: u64,
+    /// Whether tables that no version names may be taken for live where there is no version.
+    from_trailers: bool,
+    /// The greatest uid that trailers have, of tables that are not there any more, too.
+    last_written: TableUid,
     report: RepairReport,
     /// What is removed once the root record no longer names it, and whether it was copied.
     replaced: Vec<(Object, bool)>,
@@ -529,6 +580,7 @@ impl Repair {
             _ => None,
         });
         let all = self.aside.find_tables()?.into_iter().chain(lost);
+        let all = all.chain([self.last_written]);
         let near =
             all.filter(|&uid| check_ahead(&*self.storage, Object::Table(uid), reached).is_ok());
         Ok(near.max().map_or(known, |last| known.max(last.next())))

@@ -86,12 +86,16 @@ impl Collected {
 impl Repair {
     /// Rebuilds the tree from tables and log.
     pub(super) fn rebuild(&mut self, salvage: Salvage) -> Result<()> {
-        if !self.aside.finds_all_tables() {
+        if self.from_trailers {
+            self.take_written(&salvage)?;
+        } else if !self.aside.finds_all_tables() {
             let faults = self.report.structure.iter().map(ToString::to_string);
             let faults: Vec<String> = faults.collect();
             let what = format!(
                 "the version log of {} cannot be used ({}), and nothing else says which tables are \
-                 obsolete; nothing was changed: restore a copy",
+                 obsolete; nothing was changed: restore a copy, or build the tree again from all \
+                 that lies in the slots (`weir repair --from-trailers`), by which keys that were \
+                 deleted can come back",
                 self.storage.path(),
                 faults.join("; ")
             );

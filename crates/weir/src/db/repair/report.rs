@@ -83,6 +83,13 @@ pub struct RepairReport {
     /// The end of the version log was lost where nothing else tells what it said, so the tree is an
     /// earlier one: entries may be lost, and deleted keys, or dropped keyspaces, may be back.
     pub rolled_back: bool,
+    /// The tree was rebuilt from what lies in the slots of a file or a device, whether it was
+    /// obsolete or not ([`RepairOptions::from_trailers`](crate::RepairOptions::from_trailers)).
+    pub from_trailers: bool,
+    /// Of such a rebuild: tables of which a part was written over, damaged or never written. They
+    /// were left out. One that was obsolete is no loss, and one in use has lost its trailers; which
+    /// is which cannot be known.
+    pub left_out: u64,
     /// What was wrong with the root record and the version log.
     pub structure: Vec<Error>,
     /// What kept the store from being opened without being a part of it, and was renamed: logs of
@@ -119,7 +126,8 @@ impl RepairReport {
     #[must_use]
     pub fn lost_data(&self) -> bool {
         let all_kept = self.lost_tables.iter().all(LostTable::is_whole);
-        self.rolled_back || !all_kept || !self.lost_log.is_empty()
+        let unknown = self.rolled_back || self.left_out > 0;
+        unknown || !all_kept || !self.lost_log.is_empty()
     }
 }
 
@@ -177,7 +185,15 @@ impl fmt::Display for RepairReport {
                  deleted or keyspaces that were dropped may be back"
             )?;
         }
-        if self.rebuilt {
+        if self.from_trailers {
+            writeln!(
+                f,
+                "the tree was built again from the tables that lie in the slots, obsolete ones \
+                 too: keys that were deleted and keyspaces that were dropped may be back; left \
+                 out: {} of which a part is written over or damaged",
+                counted(self.left_out, "table", "tables")
+            )?;
+        } else if self.rebuilt {
             writeln!(
                 f,
                 "the tree was built again from the tables that are sound; keys that were deleted \

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=92c36cd3e290
+// FORMAT: docs/format/slots.md sha=0ce502569849
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,
@@ -45,6 +45,7 @@ mod superblock;
 mod table;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
+mod trailers;
 
 pub use format::FormatOptions;
 pub(crate) use repair::Aside;

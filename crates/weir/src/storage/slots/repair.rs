@@ -6,7 +6,8 @@
 //! Not here: what is repaired, and how (`db::repair`).
 //!
 //! Invariant: a trailer proves that a table was once written, not that it lives (H72): only tables
-//! that a version names are found here.
+//! that a version names, or a repair that was asked for it, are found here. What trailers tell is
+//! given under another name, and nothing but such a repair asks.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::TableUid;
 use crate::device::{Dir, File, FileClass, Mode};
 use crate::storage::files::names::free_name;
-use crate::storage::slots::Slots;
-use crate::storage::{LogKind, Object, RepairStorage, Storage};
+use crate::storage::slots::{Slots, trailers};
+use crate::storage::{LogKind, Object, RepairStorage, Storage, WrittenTables};
 
 /// Where copies of damaged objects go.
 pub(crate) struct Aside {
@@ -57,7 +58,8 @@ impl Slots {
     fn aside(&self) -> Result<&Aside> {
         self.aside.as_ref().ok_or_else(|| {
             let what = format!(
-                "damaged parts of {} are to be kept, and there is no directory for them; name one",
+                "damaged parts of {} are to be kept, and a device has no place beside it; name a \
+                 directory for them (`--keep-in`)",
                 self.path
             );
             Error::invalid(what)
@@ -138,6 +140,11 @@ impl RepairStorage for Slots {
 
     fn finds_all_tables(&self) -> bool {
         false
+    }
+
+    fn written_tables(&self) -> Result<WrittenTables> {
+        let space = &self.space;
+        Ok(trailers::assemble(space.trailers()?, |extent| space.room(extent)))
     }
 
     fn set_aside(&self, object: Object) -> Result<Option<String>> {

@@ -95,7 +95,8 @@ impl Space {
         place.extents().iter().map(|extent| self.room(extent)).sum()
     }
 
-    fn room(&self, extent: &Extent) -> u64 {
+    /// Bytes of a table that an extent has room for.
+    pub(super) fn room(&self, extent: &Extent) -> u64 {
         extent.slots.saturating_mul(self.slot_bytes).saturating_sub(PAGE)
     }
 
@@ -133,8 +134,8 @@ impl Space {
         drop(state);
         // From here on an error gives it up.
         let (space, buffer) = (Arc::clone(self), PageVec::with_capacity(TABLE_BUFFER_BYTES));
-        let mut writer =
-            SlotWriter { space, uid, place: Place::default(), buffer, written: 0, ended: false };
+        let (place, written, sealed, ended) = (Place::default(), 0, 0, false);
+        let mut writer = SlotWriter { space, uid, place, buffer, written, sealed, ended };
         writer.place = reserved?;
         Ok(writer)
     }
@@ -198,6 +199,22 @@ impl Space {
         self.state.lock().map.counts()
     }
 
+    /// The trailers that lie at the ends of slots, and the extents that they are the ends of. They
+    /// say what was written, not what lives (H72).
+    pub(super) fn trailers(&self) -> Result<Vec<(Extent, Trailer)>> {
+        let mut found = Vec::new();
+        let mut page = [0; PAGE_BYTES];
+        for slot in 0..self.counts().all {
+            self.file.read_exact_at(&mut page, self.offset(slot + 1) - PAGE)?;
+            let Some(trailer) = Trailer::decode(&page, &self.uuid) else { continue };
+            let slots = trailer.slots;
+            if let Some(first) = (slot + 1).checked_sub(slots) {
+                found.push((Extent { space: 0, slot: first, slots }, trailer));
+            }
+        }
+        Ok(found)
+    }
+
     /// Slots in the largest free run, and extents of all tables.
     pub(super) fn fragments(&self) -> (u64, u64) {
         let state = self.state.lock();
@@ -251,29 +268,36 @@ pub(super) struct SlotWriter {
     buffer: PageVec<u8>,
     /// Bytes written to the device, whole pages; `buffer` follows them.
     written: u64,
+    /// Extents that have their trailers.
+    sealed: usize,
     ended: bool,
 }
 
 impl SlotWriter {
-    /// Makes room for `bytes` bytes in all. An extent that ends before them gets its trailer.
+    /// Makes room for `bytes` bytes in all.
     fn make_room(&mut self, bytes: u64) -> Result<()> {
         while self.space.capacity(&self.place) < bytes {
             let missing = bytes - self.space.capacity(&self.place);
             // Steps that double it, so that it has few extents, whoever else is writing. What is
             // left over at the end is given back.
             let slots = self.space.slots_for(missing).max(slots_of(&self.place));
-            let before = self.place.clone();
-            let place = {
-                let mut state = self.space.state.lock();
-                let slots = slots.min(state.map.counts().free.max(1));
-                state.map.reserve(self.uid, slots)?
-            };
-            self.place = place;
-            // Those that are followed by another one are complete.
-            let known = before.extents().len();
-            for part in known - 1..self.place.extents().len() - 1 {
-                self.write_trailer(part, false)?;
-            }
+            let mut state = self.space.state.lock();
+            let slots = slots.min(state.map.counts().free.max(1));
+            self.place = state.map.reserve(self.uid, slots)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the trailers of extents behind which the table goes on. One that is just full may be
+    /// its last.
+    fn seal(&mut self) -> Result<()> {
+        let extents = self.place.extents();
+        let room = |extent: &Extent| self.space.room(extent);
+        let mut reach: u64 = extents[..=self.sealed].iter().map(room).sum();
+        while reach < self.written {
+            self.write_trailer(self.sealed, false)?;
+            self.sealed += 1;
+            reach += room(&self.place.extents()[self.sealed]);
         }
         Ok(())
     }
@@ -310,7 +334,7 @@ impl SlotWriter {
         assert!(rest.is_empty(), "{} bytes of table {} have no place", rest.len(), self.uid);
         self.written += bytes;
         self.buffer.clear();
-        Ok(())
+        self.seal()
     }
 
     fn finish(&mut self) -> Result<Place> {

@@ -1,0 +1,113 @@
+//! The tables that a rebuild in slots begins with, where no version tells which of them live.
+//!
+//! What was once written and not written over is taken: sequence numbers decide between versions of
+//! a key, as in every rebuild. If the version log of an earlier opening is there, its word counts
+//! for what it could know: of tables older than its newest one only those that it names.
+//!
+//! Not here: finding the parts of a table (`storage`), merging the tables (`rebuild`).
+//!
+//! Invariants: (1) only a repair that was asked for it comes here (H72); (2) no two tables that are
+//! taken share a slot, and a sound one is preferred: slots are given out again only when their
+//! table is obsolete, so that what lies under a sound table is no loss.
+
+use std::collections::BTreeMap;
+
+use super::{Repair, damage, sound_table};
+use crate::base::error::Result;
+use crate::base::ids::TableUid;
+use crate::base::place::{Extent, Place};
+use crate::storage::LiveTable;
+use crate::version::salvage::Salvage;
+
+/// A table that may live.
+struct Candidate {
+    uid: TableUid,
+    place: Place,
+    bytes: u64,
+}
+
+impl Candidate {
+    fn live(&self) -> LiveTable<'_> {
+        LiveTable { uid: self.uid, place: &self.place, bytes: self.bytes }
+    }
+}
+
+impl Repair {
+    /// Lets storage adopt the tables that lie in its slots.
+    pub(super) fn take_written(&mut self, salvage: &Salvage) -> Result<()> {
+        let written = self.aside.written_tables()?;
+        self.last_written = written.last;
+        let mut left_out = written.fragments;
+        let (mut sound, mut damaged) = (Vec::new(), Vec::new());
+        for candidate in candidates(salvage, written.tables) {
+            match self.is_sound(&candidate) {
+                Ok(()) => sound.push(candidate),
+                Err(error) => {
+                    damage(error)?;
+                    damaged.push(candidate);
+                }
+            }
+        }
+        let mut taken = Taken::default();
+        sound.retain(|table| taken.take(&table.place));
+        for table in damaged {
+            // Of one that lies alone the sound blocks are kept.
+            match taken.take(&table.place) {
+                true => sound.push(table),
+                false => left_out += 1,
+            }
+        }
+        self.storage.adopt(&mut sound.iter().map(Candidate::live))?;
+        self.report.from_trailers = true;
+        self.report.left_out = left_out;
+        Ok(())
+    }
+
+    /// Reads all of a table that lies where nothing else is known to lie.
+    fn is_sound(&self, candidate: &Candidate) -> Result<()> {
+        self.storage.adopt(&mut std::iter::once(candidate.live()))?;
+        sound_table(&self.storage, candidate.uid).map(drop)
+    }
+}
+
+/// The tables that may live, the newest ones first.
+fn candidates(salvage: &Salvage, written: Vec<(TableUid, Place, u64)>) -> Vec<Candidate> {
+    let mut all: BTreeMap<TableUid, Candidate> = BTreeMap::new();
+    if salvage.whole {
+        for table in salvage.root.all_tables() {
+            let meta = table.meta();
+            let (uid, place, bytes) = (meta.uid, meta.place.clone(), meta.bytes);
+            all.insert(uid, Candidate { uid, place, bytes });
+        }
+    }
+    // Edits at the end of the log that was in use may be lost. What an earlier opening left has its
+    // end, and was followed by a log with greater uids.
+    let earlier = salvage.whole && salvage.log != salvage.named && salvage.log_fault.is_none();
+    let known = all.keys().next_back().copied().filter(|_| earlier);
+    for (uid, place, bytes) in written {
+        if known.is_none_or(|known| uid > known) {
+            all.entry(uid).or_insert(Candidate { uid, place, bytes });
+        }
+    }
+    all.into_values().rev().collect()
+}
+
+/// Slots that have a table: ends of extents by their beginning.
+#[derive(Default)]
+struct Taken(BTreeMap<(u32, u64), u64>);
+
+impl Taken {
+    /// Takes a place if nothing of it is taken.
+    fn take(&mut self, place: &Place) -> bool {
+        let is_free = |extent: &Extent| {
+            let before = self.0.range(..(extent.space, extent.end())).next_back();
+            before.is_none_or(|(&(space, _), &end)| space != extent.space || end <= extent.slot)
+        };
+        let free = place.extents().iter().all(is_free);
+        if free {
+            let ends = place.extents().iter().map(|e| ((e.space, e.slot), e.end()));
+            self.0.extend(ends);
+        }
+        free
+    }
+}
