@@ -153,11 +153,10 @@ fn a_version_comes_before_trailers() {
     assert_eq!(contents(&disk).len(), 100);
 }
 
-/// Goal: if the log of the opening before is sound, it counts for what it could know: what it does
-/// not name is obsolete, unless it is newer (H72). Method: two values of every key in the first
-/// opening, the table of the first of them merged away; then the newer log is lost.
+/// Goal: if the log of the opening before is sound, names are its, and what came after it is there.
+/// Method: the newer log is lost, in whose time half of the keys were deleted.
 #[test]
-fn an_earlier_version_log_says_what_was_obsolete() {
+fn an_earlier_version_log_says_the_names() {
     let disk = store();
     overwrite(&disk, HALVES[1] + PAGE + 100, &[0xff; 1000]);
     let report = from_trailers(&disk).expect("asked for");

@@ -1,8 +1,9 @@
 //! The tables that a rebuild in slots begins with, where no version tells which of them live.
 //!
 //! What was once written and not written over is taken: sequence numbers decide between versions of
-//! a key, as in every rebuild. If the version log of an earlier opening is there, its word counts
-//! for what it could know: of tables older than its newest one only those that it names.
+//! a key, as in every rebuild. An older version log that is sound says names and options, and where
+//! its tables are; not which others are obsolete: a table that was being written when the log was
+//! begun anew has a smaller uid than some that it names.
 //!
 //! Not here: finding the parts of a table (`storage`), merging the tables (`rebuild`).
 //!
@@ -80,14 +81,8 @@ fn candidates(salvage: &Salvage, written: Vec<(TableUid, Place, u64)>) -> Vec<Ca
             all.insert(uid, Candidate { uid, place, bytes });
         }
     }
-    // Edits at the end of the log that was in use may be lost. What an earlier opening left has its
-    // end, and was followed by a log with greater uids.
-    let earlier = salvage.whole && salvage.log != salvage.named && salvage.log_fault.is_none();
-    let known = all.keys().next_back().copied().filter(|_| earlier);
     for (uid, place, bytes) in written {
-        if known.is_none_or(|known| uid > known) {
-            all.entry(uid).or_insert(Candidate { uid, place, bytes });
-        }
+        all.entry(uid).or_insert(Candidate { uid, place, bytes });
     }
     all.into_values().rev().collect()
 }
