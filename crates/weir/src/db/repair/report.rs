@@ -126,7 +126,8 @@ impl RepairReport {
     #[must_use]
     pub fn lost_data(&self) -> bool {
         let all_kept = self.lost_tables.iter().all(LostTable::is_whole);
-        let unknown = self.rolled_back || self.left_out > 0;
+        // A table whose trailers are all damaged leaves no trace.
+        let unknown = self.rolled_back || self.from_trailers;
         unknown || !all_kept || !self.lost_log.is_empty()
     }
 }
