@@ -16,7 +16,8 @@ what runs
   --engines LIST        comma-separated, from weir,rocksdb,leveldb,fjall     (all)
                         and variants of them: weir-none, weir-incremental (warm-up),
                         weir-on (sentinels, as they are by default), weir-up, weir-down
-                        (only moved up; only merged down),
+                        (only moved up; only merged down), weir-tiered, weir-tiered-up
+                        (the policy; with hot ranges moved up),
                         rocksdb-warm-flush, rocksdb-warm-all (prepopulate_block_cache),
                         rocksdb-larger (a cache of 106 %); and lmdb, a B+tree
   --workloads LIST      comma-separated                                      (a dozen)

@@ -10,7 +10,7 @@ mod lmdb;
 mod rocksdb;
 
 use std::time::Duration;
-use weir::{HotRanges, Options, SentinelOptions, WarmUp};
+use weir::{CompactionPolicy, HotRanges, Options, SentinelOptions, WarmUp};
 use weir_bench::{EngineKind, WeirKind};
 
 /// The engine that the others are compared with.
@@ -34,12 +34,21 @@ pub fn variants() -> Vec<Box<dyn EngineKind>> {
         Box::new(WeirKind { variant: Some(variant), tree, ..WeirKind::default() })
     };
     let moving = |variant, ways| {
-        let sentinels = SentinelOptions::default().ways(ways).window(Duration::from_secs(4));
+        let sentinels = SentinelOptions::default().ways(ways).window(WINDOW);
         let tree = Options::default().sentinels(sentinels);
         Box::new(WeirKind { variant: Some(variant), tree, ..WeirKind::default() })
     };
     let on = Options::default().sentinels(SentinelOptions::default());
+    let tiered = Options::default().compaction(CompactionPolicy::tiered());
+    let up = SentinelOptions::default().ways(HotRanges::Up).window(WINDOW);
+    let tiered_up = tiered.clone().sentinels(up);
     vec![
+        Box::new(WeirKind { variant: Some("weir-tiered"), tree: tiered, ..WeirKind::default() }),
+        Box::new(WeirKind {
+            variant: Some("weir-tiered-up"),
+            tree: tiered_up,
+            ..WeirKind::default()
+        }),
         Box::new(WeirKind { variant: Some("weir-on"), tree: on, ..WeirKind::default() }),
         moving("weir-up", HotRanges::Up),
         moving("weir-down", HotRanges::Down),
@@ -56,6 +65,9 @@ pub fn variants() -> Vec<Box<dyn EngineKind>> {
 pub fn named(name: &str) -> Option<Box<dyn EngineKind>> {
     all().into_iter().chain(variants()).find(|kind| kind.name() == name)
 }
+
+/// How long the variants that move hot ranges count before they decide.
+const WINDOW: Duration = Duration::from_secs(4);
 
 /// Name and version of every engine, for the report.
 pub fn versions() -> Vec<(&'static str, String)> {

@@ -117,8 +117,11 @@ pub struct WrittenTables {
     pub tables: Vec<(TableUid, Place, u64)>,
     /// How many lack a part: it was overwritten or damaged, or they were never finished.
     pub fragments: u64,
-    /// The greatest uid of both, 0 if there are none.
-    pub last: TableUid,
+    /// Slots of which the device could not read the end, so that what is known of them is nothing.
+    pub unreadable: u64,
+    /// All uids that were found, ascending: also those of fragments, and of what a repair wrote
+    /// that was cut off, which is among neither.
+    pub uids: Vec<TableUid>,
 }
 
 /// What a storage has left for new objects. Others may take it first.
@@ -317,6 +320,15 @@ pub trait RepairStorage: Storage {
     /// adopted.
     fn written_tables(&self) -> Result<WrittenTables> {
         Ok(WrittenTables::default())
+    }
+    /// A tree is about to be written anew by what lies on the device. `spoilt`: the version log
+    /// that the root record names cannot be used, and an older one tells something; a copy of both
+    /// is kept. In a form that has two places for version logs the new one goes over the spoilt one,
+    /// so that a repair that is cut off leaves the older one to the next. Until the root record is
+    /// written, what is written is the repair's own, and no table for
+    /// [`written_tables`](Self::written_tables).
+    fn begin_rebuild(&self, spoilt: bool) {
+        let _ = spoilt;
     }
     /// Renames an object that cannot be read, durably. Its new name; `None` if it does not exist.
     fn set_aside(&self, object: Object) -> Result<Option<String>>;

@@ -19,7 +19,8 @@
 //! Where only a version tells which tables live, nothing shows which edits are lost. No log counts
 //! there but the one that the root record names, which stays in place until the new one is there;
 //! and if it lost its end that is a loss, whatever else is sound. Case 4 is refused there, unless
-//! it is asked for (`written`): it takes every table that was not written over (H72).
+//! it is asked for (`written`): it takes every table that was not written over (H72). Where an
+//! older version log tells names and options, the new one goes over the one that cannot be used.
 //!
 //! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
 //! renamed if nothing of it is needed; (2) the root record is switched after everything that it
@@ -133,7 +134,7 @@ fn repair_found(builder: Builder, how: RepairOptions) -> Result<RepairReport> {
         prng: Prng::new(seed),
         seed,
         from_trailers: how.from_trailers,
-        last_written: TableUid::NONE,
+        written: Vec::new(),
         report: RepairReport::default(),
         replaced: Vec::new(),
     };
@@ -152,8 +153,8 @@ struct Repair {
     seed: u64,
     /// Whether tables that no version names may be taken for live where there is no version.
     from_trailers: bool,
-    /// The greatest uid that trailers have, of tables that are not there any more, too.
-    last_written: TableUid,
+    /// The uids that trailers have, of tables that are not there any more, too.
+    written: Vec<TableUid>,
     report: RepairReport,
     /// What is removed once the root record no longer names it, and whether it was copied.
     replaced: Vec<(Object, bool)>,
@@ -580,7 +581,7 @@ impl Repair {
             _ => None,
         });
         let all = self.aside.find_tables()?.into_iter().chain(lost);
-        let all = all.chain([self.last_written]);
+        let all = all.chain(self.written.iter().copied());
         let near =
             all.filter(|&uid| check_ahead(&*self.storage, Object::Table(uid), reached).is_ok());
         Ok(near.max().map_or(known, |last| known.max(last.next())))

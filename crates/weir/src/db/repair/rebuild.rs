@@ -23,7 +23,7 @@ use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{
     DataEpoch, KeyspaceId, Level, Lineage, Lsn, Nonce, SegmentNumber, TableUid,
 };
-use crate::base::key::compare;
+use crate::base::key::{SEQ_MAX, Seq, compare};
 use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
@@ -44,6 +44,9 @@ use crate::version::tables::TableList;
 
 /// Where the merged runs go: what is in the last level is never merged again without need.
 const LEVEL: Level = Level::LAST;
+/// How many sequence numbers are left out where tables may have been missed: more than are given
+/// out between two looks at a store.
+const SEQ_GAP: Seq = 1 << 40;
 
 /// What a rebuild has collected so far.
 struct Collected {
@@ -123,10 +126,12 @@ impl Repair {
         // Before anything is written: if this repair is cut off, the next one says that there was
         // one.
         self.copy_structure(&salvage)?;
+        self.aside.begin_rebuild(salvage.whole && salvage.log != salvage.named);
         self.note_missing(&salvage, &collected);
         self.collect_remains(&salvage.root, &mut collected)?;
         self.collect_log(&salvage.root, lineage, &segments, &mut collected)?;
-        let edit = self.merge_all(&salvage.root, &collected)?;
+        let edit = self.merge_all(&salvage.root, &collected);
+        let edit = edit.map_err(|error| self.no_room(&collected, error))?;
 
         for bad in std::mem::take(&mut collected.bad) {
             let kept_as = self.copy_aside(Object::Table(bad.uid))?;
@@ -160,6 +165,22 @@ impl Repair {
                 .ignore_error("the next opening removes tables that no version names");
         }
         self.remove_replaced()
+    }
+
+    /// Says what a rebuild in slots needs, if it did not find it.
+    fn no_room(&self, collected: &Collected, error: Error) -> Error {
+        if error.kind() != ErrorKind::NoSpace || self.aside.finds_all_tables() {
+            return error;
+        }
+        let free = self.storage.free_space().table_bytes.unwrap_or(0);
+        let what = format!(
+            "the tree is built again beside the tables that are there, whose {} bytes are more \
+             than {} has free ({free}); all of them are as they were: keep a copy, there is no \
+             repair that needs less",
+            collected.tables.iter().map(|table| table.meta().bytes).sum::<u64>(),
+            self.storage.path()
+        );
+        Error::with_source(ErrorKind::NoSpace, what, error)
     }
 
     /// Names the tables that the best known structure has and that are not there, unless there are
@@ -466,6 +487,10 @@ impl Repair {
         root.wal_durable_lsn = collected.last_lsn;
         let last_seq = collected.tables.iter().map(|table| table.meta().seq_max).max();
         root.last_seq = last_seq.unwrap_or(0).max(known.last_seq);
+        if self.from_trailers {
+            // What was left out may have newer ones, and be found by another repair.
+            root.last_seq = (root.last_seq + SEQ_GAP).min(SEQ_MAX / 2).max(root.last_seq);
+        }
         let fresh = Flushed {
             log_start: self.fresh_log(root.opening, SegmentNumber::ZERO, collected.last_lsn)?,
             flushed_seq: root.last_seq,

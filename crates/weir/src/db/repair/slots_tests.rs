@@ -1,13 +1,16 @@
 //! Repair of stores in slots, where nothing but the version log tells which tables live.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::prng::Prng;
 use crate::db::repair::{RepairOptions, RepairReport};
 use crate::db::{Builder, Db};
+use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
 use crate::device::sim::SimDisk;
 use crate::device::sim::crash::CrashPolicy;
+use crate::device::site::OpKind;
 use crate::device::{FileClass, Mode};
 use crate::storage::open::format_in;
 use crate::storage::slots::FormatOptions;
@@ -30,8 +33,9 @@ fn contents(disk: &SimDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
     pairs
 }
 
-/// A closed store of two openings: keys, and the deletes of every second one, merged with them. Its
-/// version log is in the second half, that of the first opening in the first one.
+/// A closed store of two openings and two keyspaces: keys, and the deletes of every second one,
+/// merged with them. Its version log is in the second half, that of the first opening in the first
+/// one.
 fn store() -> SimDisk {
     let disk = SimDisk::default();
     let options = FormatOptions { slot_bytes: Some(64 << 10), ..FormatOptions::default() };
@@ -40,6 +44,8 @@ fn store() -> SimDisk {
     for i in 0..200u32 {
         db.put(i.to_be_bytes(), [1; 100]).expect("put");
     }
+    let other = db.keyspace("other").expect("created");
+    other.put("a key", "of another keyspace").expect("put");
     db.flush().expect("flushed");
     db.close().expect("closed");
     let db = builder(&disk).open().expect("opens");
@@ -125,6 +131,11 @@ fn lose_versions(disk: &SimDisk) {
     }
 }
 
+/// Damages the base of the version log that the superblock names.
+fn lose_newer_half(disk: &SimDisk) {
+    overwrite(disk, HALVES[1] + PAGE + 100, &[0xff; 1000]);
+}
+
 /// Goal: a wish for what a store need not be asked, or does not have, is refused, not overheard.
 #[test]
 fn options_that_do_not_fit_are_refused() {
@@ -158,7 +169,7 @@ fn a_version_comes_before_trailers() {
 #[test]
 fn an_earlier_version_log_says_the_names() {
     let disk = store();
-    overwrite(&disk, HALVES[1] + PAGE + 100, &[0xff; 1000]);
+    lose_newer_half(&disk);
     let report = from_trailers(&disk).expect("asked for");
     assert!(report.rebuilt && report.from_trailers, "{report}");
     assert!(report.renamed_keyspaces.is_empty(), "{report}");
@@ -237,6 +248,20 @@ fn every_live_key_comes_back() {
 fn a_repair_by_trailers_survives_power_cuts() {
     let lost = store();
     lose_versions(&lost);
+    cut_everywhere(&lost);
+}
+
+/// Goal: names that only an older version log tells are there after a repair that was cut off, too:
+/// the new log goes over the one that is lost. Method: as before; one half is lost.
+#[test]
+fn names_of_an_older_version_log_survive_power_cuts() {
+    let lost = store();
+    lose_newer_half(&lost);
+    cut_everywhere(&lost);
+}
+
+/// Cuts a repair by trailers off at every change. What earlier ones wrote is no table of the next.
+fn cut_everywhere(lost: &SimDisk) {
     let disk = lost.recorded();
     let report = from_trailers(&disk).expect("asked for");
     assert!(report.from_trailers, "{report}");
@@ -250,7 +275,50 @@ fn a_repair_by_trailers_survives_power_cuts() {
             let place = || format!("{policy:?}\n{}", replayer.describe(6, 3));
             let again = from_trailers(&image);
             let again = again.unwrap_or_else(|error| panic!("{error}: {}", place()));
+            // The cut one's own log may be whole and tell its names and tables.
+            let renamed = [&again, &report].map(|report| report.renamed_keyspaces.len());
+            let same = renamed[0] == renamed[1] && again.tables_sound == report.tables_sound;
+            assert!(same || again.healthy || renamed[0] < renamed[1], "{again}\n{}", place());
             assert!(contents(&image) == expected, "{again}\n{}", place());
         }
     }
+}
+
+/// Goal: a slot that the device does not read any more is no reason to repair nothing: most are
+/// free. A device that reads none of them is. Method: one read fails, then all; both with nothing
+/// but tables left.
+#[test]
+fn what_the_device_does_not_read_is_told() {
+    let disk = store();
+    lose_versions(&disk);
+    let repair = |times, after| {
+        let (faulty, read) = (FaultyDir::over_disk(&disk), Some(OpKind::Read));
+        let (class, effect) = (Some(FileClass::Table), Effect::Fail(ErrorCode::Eio));
+        faulty.faults().arm(Fault { op: read, class, after, times, effect });
+        let builder = Db::builder("simulated").device(Arc::new(faulty)).device_file(NAME).seed(7);
+        builder.repair_with(RepairOptions::default().from_trailers(true))
+    };
+    let error = repair(Times::Forever, 0).expect_err("nothing is read");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    let report = repair(Times::Once, 200).expect("one free slot is not read");
+    assert_eq!(report.unreadable_slots, 1, "{report}");
+    assert!(report.to_string().contains("ends of 1 slot:"), "{report}");
+    assert!(contents(&disk).len() >= 100);
+}
+
+/// Goal: what is written after such a repair is newer than all that it may have left out, so that
+/// another one finds it. Method: the sequence number after it.
+#[test]
+fn what_comes_after_a_repair_is_newer() {
+    let disk = store();
+    lose_versions(&disk);
+    from_trailers(&disk).expect("asked for");
+    let db = builder(&disk).open().expect("opens");
+    assert!(db.snapshot().sequence() >= 1 << 40, "{}", db.snapshot().sequence());
+    db.put(7u32.to_be_bytes(), "newest").expect("put");
+    db.flush().expect("flushed");
+    db.close().expect("closed");
+    lose_versions(&disk);
+    from_trailers(&disk).expect("asked for");
+    assert_eq!(contents(&disk)[&7u32.to_be_bytes()[..]], b"newest");
 }

@@ -9,15 +9,16 @@
 //!
 //! Invariants: (1) only a repair that was asked for it comes here (H72); (2) no two tables that are
 //! taken share a slot, and a sound one is preferred: slots are given out again only when their
-//! table is obsolete, so that what lies under a sound table is no loss.
+//! table is obsolete, so that what lies under a sound table is no loss and is not kept. Nor is what
+//! lacks a part: that is what most obsolete tables come to. Under a damaged one it is kept.
 
 use std::collections::BTreeMap;
 
 use super::{Repair, damage, sound_table};
 use crate::base::error::Result;
 use crate::base::ids::TableUid;
-use crate::base::place::{Extent, Place};
-use crate::storage::LiveTable;
+use crate::base::place::Place;
+use crate::storage::{LiveTable, Object};
 use crate::version::salvage::Salvage;
 
 /// A table that may live.
@@ -37,7 +38,7 @@ impl Repair {
     /// Lets storage adopt the tables that lie in its slots.
     pub(super) fn take_written(&mut self, salvage: &Salvage) -> Result<()> {
         let written = self.aside.written_tables()?;
-        self.last_written = written.last;
+        self.written = written.uids;
         let mut left_out = written.fragments;
         let (mut sound, mut damaged) = (Vec::new(), Vec::new());
         for candidate in candidates(salvage, written.tables) {
@@ -51,16 +52,24 @@ impl Repair {
         }
         let mut taken = Taken::default();
         sound.retain(|table| taken.take(&table.place));
+        let of_sound = taken.clone();
         for table in damaged {
             // Of one that lies alone the sound blocks are kept.
-            match taken.take(&table.place) {
-                true => sound.push(table),
-                false => left_out += 1,
+            if taken.take(&table.place) {
+                sound.push(table);
+                continue;
+            }
+            left_out += 1;
+            if of_sound.is_free(&table.place) {
+                // Of two that are damaged either may be the one that lived.
+                self.storage.adopt(&mut std::iter::once(table.live()))?;
+                self.report.kept_files.extend(self.aside.copy_aside(Object::Table(table.uid))?);
             }
         }
         self.storage.adopt(&mut sound.iter().map(Candidate::live))?;
         self.report.from_trailers = true;
         self.report.left_out = left_out;
+        self.report.unreadable_slots = written.unreadable;
         Ok(())
     }
 
@@ -88,21 +97,25 @@ fn candidates(salvage: &Salvage, written: Vec<(TableUid, Place, u64)>) -> Vec<Ca
 }
 
 /// Slots that have a table: ends of extents by their beginning.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Taken(BTreeMap<(u32, u64), u64>);
 
 impl Taken {
     /// Takes a place if nothing of it is taken.
     fn take(&mut self, place: &Place) -> bool {
-        let is_free = |extent: &Extent| {
-            let before = self.0.range(..(extent.space, extent.end())).next_back();
-            before.is_none_or(|(&(space, _), &end)| space != extent.space || end <= extent.slot)
-        };
-        let free = place.extents().iter().all(is_free);
+        let free = self.is_free(place);
         if free {
             let ends = place.extents().iter().map(|e| ((e.space, e.slot), e.end()));
             self.0.extend(ends);
         }
         free
+    }
+
+    /// Whether nothing of a place is taken.
+    fn is_free(&self, place: &Place) -> bool {
+        place.extents().iter().all(|extent| {
+            let before = self.0.range(..(extent.space, extent.end())).next_back();
+            before.is_none_or(|(&(space, _), &end)| space != extent.space || end <= extent.slot)
+        })
     }
 }

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=0ce502569849
+// FORMAT: docs/format/slots.md sha=9f2b1c61d50d
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,
@@ -9,8 +9,8 @@
 //! when the versions' tables were adopted, and no table is created before; (2) a slot is given out
 //! again after the edit that frees it is durable, when nobody reads it (H30, H73), and after its
 //! discard (H77); (3) a version log goes to the half that the root record does not name, also when
-//! an opening failed before (H35); (4) what is durable is durable by a sync of the device, which
-//! has no names.
+//! an opening failed before (H35), unless a repair found that one unusable and the other not; (4)
+//! what is durable is durable by a sync of the device, which has no names.
 //!
 //! Source: LDS §3.1 to §3.4. We differ: a table is a list of extents of slots; the chain of the log
 //! replaces the wrapping objects; two superblocks.
@@ -110,6 +110,8 @@ pub(crate) struct Slots {
     lock: Mutex<Option<Box<dyn Lock>>>,
     closed: Arc<AtomicBool>,
     aside: Option<Aside>,
+    /// Whether a repair gave up the version log that the root record names.
+    spoilt: AtomicBool,
 }
 
 impl Slots {
@@ -229,6 +231,7 @@ impl Slots {
             lock: Mutex::new(Some(ground.lock)),
             closed: Arc::default(),
             aside: ground.aside,
+            spoilt: AtomicBool::new(false),
         })
     }
 
@@ -359,10 +362,12 @@ impl Storage for Slots {
             LogKind::Wal => None,
             LogKind::Versions => {
                 let superblocks = self.superblocks.lock();
-                superblocks.current().root.as_ref().map(|root| usize::from(root.half))
+                let named = superblocks.current().root.as_ref().map(|root| usize::from(root.half));
+                // A repair keeps the half that told it something until its own log counts.
+                named.map(|half| if self.spoilt.load(Ordering::Relaxed) { 1 - half } else { half })
             }
         };
-        // What the other half holds is of an opening that failed, or was removed.
+        // What the other half holds is of an opening that failed, was removed, or is given up.
         if let (LogKind::Versions, Some(taken)) = (kind, taken) {
             let other = |n: &SegmentNumber| *n != number && cells.find(*n) != Some(taken);
             for old in cells.numbers().into_iter().filter(other) {
@@ -421,7 +426,11 @@ impl Storage for Slots {
         let before = superblocks.current().root.as_ref().map_or(0, |root| root.half);
         let half = self.halves.find(log).map_or(before, |cell| cell as u8);
         let record = root.to_vec();
-        superblocks.replace(|next| next.root = Some(RootCopy { record, log, half }))
+        superblocks.replace(|next| next.root = Some(RootCopy { record, log, half }))?;
+        // If a repair was running, what it wrote is the store now.
+        self.space.repairs.store(0, Ordering::Relaxed);
+        self.spoilt.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     fn sync_names(&self) -> Result<()> {

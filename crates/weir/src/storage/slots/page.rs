@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=0ce502569849
+// FORMAT: docs/format/slots.md sha=9f2b1c61d50d
 //! Pages of 4 KiB that storage writes beside objects: the heads of logs and the trailers of tables.
 //!
 //! Both say whose they are (H78): the uuid of the formatted device, drawn when it was formatted.
@@ -54,6 +54,9 @@ pub(super) struct Trailer {
     pub(super) bytes: u64,
     /// Whether the table ends here.
     pub(super) last: bool,
+    /// The generation of the superblock that a repair found by which the table was written, while
+    /// that superblock holds: the table is the repair's own until then. 0: it is of no repair.
+    pub(super) repairs: u64,
 }
 
 fn sealed(magic: [u8; 8], uuid: &Uuid, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -112,6 +115,7 @@ impl Trailer {
             put_u64(page, self.slots);
             put_u64(page, self.bytes);
             put_u32(page, u32::from(self.last));
+            put_u64(page, self.repairs);
         });
         debug_assert_eq!(Self::decode(&page, uuid), Some(*self));
         page
@@ -127,7 +131,8 @@ impl Trailer {
             1 => true,
             _ => return None,
         };
-        let trailer = Self { uid, part, slots, bytes, last };
+        let repairs = reader.u64()?;
+        let trailer = Self { uid, part, slots, bytes, last, repairs };
         (uid > TableUid::NONE && slots > 0).then_some(trailer)
     }
 }
@@ -144,7 +149,8 @@ mod tests {
     #[test]
     fn only_its_own_pages_are_read() {
         let head = LogHead { kind: LogKind::Versions, number: segment(7), turn: 9 };
-        let trailer = Trailer { uid: uid(5), part: 1, slots: 3, bytes: 1 << 33, last: true };
+        let trailer =
+            Trailer { uid: uid(5), part: 1, slots: 3, bytes: 1 << 33, last: true, repairs: 7 };
         let pages = [head.encode(&UUID), trailer.encode(&UUID)];
         assert_eq!(LogHead::decode(&pages[0], &UUID), Some(head));
         assert_eq!(Trailer::decode(&pages[1], &UUID), Some(trailer));

@@ -10,6 +10,7 @@
 //! given under another name, and nothing but such a repair asks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::TableUid;
@@ -143,8 +144,14 @@ impl RepairStorage for Slots {
     }
 
     fn written_tables(&self) -> Result<WrittenTables> {
-        let space = &self.space;
-        Ok(trailers::assemble(space.trailers()?, |extent| space.room(extent)))
+        let (space, generation) = (&self.space, self.superblocks.lock().current().generation);
+        Ok(trailers::assemble(space.trailers()?, |extent| space.room(extent), generation))
+    }
+
+    fn begin_rebuild(&self, spoilt: bool) {
+        let generation = self.superblocks.lock().current().generation;
+        self.space.repairs.store(generation, Ordering::Relaxed);
+        self.spoilt.store(spoilt, Ordering::Relaxed);
     }
 
     fn set_aside(&self, object: Object) -> Result<Option<String>> {

@@ -10,6 +10,7 @@
 //! discard is in flight when the device is given up, and none begins afterwards (H73).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::TableUid;
@@ -33,9 +34,19 @@ pub(super) struct Space {
     uuid: Uuid,
     slot_bytes: u64,
     path: String,
+    /// The generation that a repair found, while it writes; else 0.
+    pub(super) repairs: AtomicU64,
     state: Mutex<State>,
     /// Reads and discards in flight have ended.
     quiet: Condvar,
+}
+
+/// What lies at the ends of slots.
+#[derive(Debug, Default)]
+pub(super) struct Trailers {
+    pub(super) found: Vec<(Extent, Trailer)>,
+    /// Slots whose end the device does not read.
+    pub(super) unreadable: u64,
 }
 
 struct State {
@@ -61,7 +72,8 @@ impl Space {
         let map = SlotMap::new(0, file.len()? / slot_bytes);
         let state = State { map, leaving: Vec::new(), discards, in_flight: 0, closed: false };
         let (state, quiet) = (Mutex::new(state), Condvar::new());
-        Ok(Arc::new(Self { file, uuid, slot_bytes, path, state, quiet }))
+        let repairs = AtomicU64::new(0);
+        Ok(Arc::new(Self { file, uuid, slot_bytes, path, repairs, state, quiet }))
     }
 
     pub(super) fn slot_bytes(&self) -> u64 {
@@ -200,19 +212,34 @@ impl Space {
     }
 
     /// The trailers that lie at the ends of slots, and the extents that they are the ends of. They
-    /// say what was written, not what lives (H72).
-    pub(super) fn trailers(&self) -> Result<Vec<(Extent, Trailer)>> {
-        let mut found = Vec::new();
+    /// say what was written, not what lives (H72). A page that cannot be read is counted: most
+    /// slots are free.
+    ///
+    /// # Errors
+    /// The device's, if it reads none of them.
+    pub(super) fn trailers(&self) -> Result<Trailers> {
+        let mut trailers = Trailers::default();
         let mut page = [0; PAGE_BYTES];
-        for slot in 0..self.counts().all {
-            self.file.read_exact_at(&mut page, self.offset(slot + 1) - PAGE)?;
+        let slots = self.counts().all;
+        for slot in 0..slots {
+            match self.file.read_exact_at(&mut page, self.offset(slot + 1) - PAGE) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Io => {
+                    trailers.unreadable += 1;
+                    if trailers.unreadable == slots {
+                        return Err(error);
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
             let Some(trailer) = Trailer::decode(&page, &self.uuid) else { continue };
             let slots = trailer.slots;
             if let Some(first) = (slot + 1).checked_sub(slots) {
-                found.push((Extent { space: 0, slot: first, slots }, trailer));
+                trailers.found.push((Extent { space: 0, slot: first, slots }, trailer));
             }
         }
-        Ok(found)
+        Ok(trailers)
     }
 
     /// Slots in the largest free run, and extents of all tables.
@@ -308,7 +335,8 @@ impl SlotWriter {
         let before: u64 = extents[..part].iter().map(|extent| self.space.room(extent)).sum();
         let bytes = if last { self.len() } else { before + self.space.room(&extent) };
         let (uid, slots) = (self.uid, extent.slots);
-        let trailer = Trailer { uid, part: part as u32, slots, bytes, last };
+        let repairs = self.space.repairs.load(Ordering::Relaxed);
+        let trailer = Trailer { uid, part: part as u32, slots, bytes, last, repairs };
         let at = self.space.offset(extent.end()) - PAGE;
         let written = self.space.file.write_at(&trailer.encode(&self.space.uuid), at);
         written.map_err(Error::leaving_nothing_unknown)

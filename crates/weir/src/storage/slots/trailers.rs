@@ -8,31 +8,45 @@
 //! to the last, with as many bytes in each as it has room for. What has lost a part is none: its
 //! bytes could not be told apart from those of the table that lies there now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::TableUid;
 use crate::base::place::{Extent, Place};
 use crate::storage::WrittenTables;
 use crate::storage::slots::page::Trailer;
+use crate::storage::slots::table::Trailers;
 
 /// What lies at the ends of a table's extents, by their number in it.
 type Parts = BTreeMap<u32, (Extent, Trailer)>;
 
-/// Puts tables together. `room`: the bytes that an extent has room for.
+/// Puts tables together. `room`: the bytes that an extent has room for; `generation`: that of the
+/// superblock. What a repair wrote that found the same one, and so was cut off, is none: all that
+/// it was made of is there.
 pub(super) fn assemble(
-    trailers: Vec<(Extent, Trailer)>,
+    trailers: Trailers,
     room: impl Fn(&Extent) -> u64,
+    generation: u64,
 ) -> WrittenTables {
+    let uids: BTreeSet<TableUid> = trailers.found.iter().map(|(_, trailer)| trailer.uid).collect();
+    let mut found = WrittenTables {
+        unreadable: trailers.unreadable,
+        uids: uids.into_iter().collect(),
+        ..WrittenTables::default()
+    };
     let mut by_uid: BTreeMap<TableUid, Parts> = BTreeMap::new();
-    for (extent, trailer) in trailers {
+    for (extent, trailer) in trailers.found {
+        if trailer.repairs == generation {
+            continue;
+        }
         let parts = by_uid.entry(trailer.uid).or_default();
         // A table has one end. Where it was shortened to it, an older trailer may lie behind.
-        if parts.get(&trailer.part).is_none_or(|(_, known)| !known.last) {
-            parts.insert(trailer.part, (extent, trailer));
+        match parts.get(&trailer.part) {
+            // Two of a uid, which is never given out twice: one is not the store's.
+            Some((_, known)) if known.last && trailer.last => found.fragments += 1,
+            Some((_, known)) if known.last => {}
+            _ => drop(parts.insert(trailer.part, (extent, trailer))),
         }
     }
-    let last = by_uid.keys().next_back().copied().unwrap_or(TableUid::NONE);
-    let mut found = WrittenTables { last, ..WrittenTables::default() };
     for (uid, parts) in by_uid {
         match whole(&parts, &room) {
             Some((place, bytes)) => found.tables.push((uid, place, bytes)),
@@ -79,11 +93,16 @@ mod tests {
         last: bool,
     ) -> (Extent, Trailer) {
         let extent = Extent { space: 0, slot, slots };
-        (extent, Trailer { uid: uid(of), part, slots, bytes, last })
+        (extent, Trailer { uid: uid(of), part, slots, bytes, last, repairs: 0 })
+    }
+
+    fn assembled(trailers: &[(Extent, Trailer)]) -> WrittenTables {
+        let trailers = Trailers { found: trailers.to_vec(), unreadable: 0 };
+        assemble(trailers, |extent| extent.slots * ROOM, 3)
     }
 
     fn tables(trailers: &[(Extent, Trailer)]) -> (Vec<(u64, u64, usize)>, u64) {
-        let found = assemble(trailers.to_vec(), |extent| extent.slots * ROOM);
+        let found = assembled(trailers);
         let tables = found.tables.iter();
         let tables = tables.map(|(uid, place, bytes)| (uid.get(), *bytes, place.extents().len()));
         (tables.collect(), found.fragments)
@@ -99,8 +118,8 @@ mod tests {
             part(7, 0, 8, 2, 200, false),
         ];
         assert_eq!(tables(&trailers), (vec![(5, 40, 1), (7, 301, 3)], 0));
-        let found = assemble(trailers.to_vec(), |extent| extent.slots * ROOM);
-        assert_eq!(found.last, uid(7));
+        let found = assembled(&trailers);
+        assert_eq!(found.uids, [uid(5), uid(7)]);
         let slots: Vec<u64> = found.tables[1].1.extents().iter().map(|e| e.slot).collect();
         assert_eq!(slots, [8, 0, 5]);
     }
@@ -144,5 +163,19 @@ mod tests {
         assert_eq!(tables(&trailers), (vec![(7, 60, 1)], 0));
         let turned: Vec<_> = trailers.into_iter().rev().collect();
         assert_eq!(tables(&turned), (vec![(7, 60, 1)], 0));
+    }
+
+    /// Goal: what a repair wrote before it was cut off is no table, but its uid is taken; what one
+    /// wrote that came to its end is. Two ends of one table are told.
+    #[test]
+    fn a_repair_that_was_cut_off_has_written_nothing() {
+        let of = |repairs: u64, uid: u64, slot: u64| {
+            let (extent, trailer) = part(uid, 0, slot, 1, 60, true);
+            (extent, Trailer { repairs, ..trailer })
+        };
+        let trailers = [of(0, 5, 0), of(2, 6, 1), of(3, 7, 2)];
+        assert_eq!(tables(&trailers), (vec![(5, 60, 1), (6, 60, 1)], 0));
+        assert_eq!(assembled(&trailers).uids, [uid(5), uid(6), uid(7)]);
+        assert_eq!(tables(&[of(0, 5, 0), of(0, 5, 1)]), (vec![(5, 60, 1)], 1));
     }
 }
