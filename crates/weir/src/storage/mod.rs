@@ -323,9 +323,9 @@ pub trait RepairStorage: Storage {
     }
     /// A tree is about to be written anew by what lies on the device. `spoilt`: the version log
     /// that the root record names cannot be used, and an older one tells something; a copy of both
-    /// is kept. In a form that has two places for version logs the new one goes over the spoilt one,
-    /// so that a repair that is cut off leaves the older one to the next. Until the root record is
-    /// written, what is written is the repair's own, and no table for
+    /// is kept. In a form that has two places for version logs the new one goes over the spoilt
+    /// one, so that a repair that is cut off leaves the older one to the next. Until the root
+    /// record is written, what is written is the repair's own, and no table for
     /// [`written_tables`](Self::written_tables).
     fn begin_rebuild(&self, spoilt: bool) {
         let _ = spoilt;
