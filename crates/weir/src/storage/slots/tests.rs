@@ -165,6 +165,40 @@ fn giving_up_waits_for_discards() {
     });
 }
 
+/// Goal: slots are given out again when their discard has ended, not before: it would destroy what
+/// is written there (H77). Method: a table is removed while its discard stalls; what is free then.
+#[test]
+fn what_is_being_discarded_is_not_given_out() {
+    Simulation::run(5, |_| {
+        let disk = formatted();
+        let faulty = FaultyDir::over_disk(&disk);
+        let faults = faulty.faults();
+        let dir: Arc<dyn Dir> = Arc::new(faulty);
+        let store = Arc::new(Slots::open(ground(&dir), false, true).expect("opens"));
+        store.adopt(&mut std::iter::empty()).expect("none");
+        let all = store.space.counts().free;
+        write(&store, 1, 7);
+        let (op, class) = (Some(OpKind::Discard), Some(FileClass::Table));
+        let effect = Effect::Stall(1000);
+        faults.arm(Fault { op, class, after: 0, times: Times::Once, effect });
+        let ended = Arc::new(AtomicBool::new(false));
+        let (store_there, ended_there) = (Arc::clone(&store), Arc::clone(&ended));
+        let remover = sched::spawn("remover", move || {
+            store_there.remove_table(uid(1)).expect("removed");
+            ended_there.store(true, Ordering::SeqCst);
+        });
+        while faults.injected_total() == 0 {
+            sched::delay(std::time::Duration::from_millis(1));
+        }
+        assert!(!ended.load(Ordering::SeqCst), "the discard does not stall");
+        let counts = store.space.counts();
+        assert!(counts.free < all && counts.leaving > 0, "{counts:?} of {all}");
+        assert!(remover.expect("started").join(), "the remover failed");
+        assert_eq!(store.space.counts().free, all);
+        store.unlock();
+    });
+}
+
 /// Goal: a page that cannot be read fails no opening if another one says the same: one of the
 /// superblocks, or the head of a half. The head of a cell of the write-ahead log may be that of its
 /// end, and is missed.
