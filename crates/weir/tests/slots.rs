@@ -100,6 +100,14 @@ fn what_cannot_be_formatted_is_left_alone() {
     force.force = true;
     format(&path, &force).unwrap();
     assert_eq!(Db::open(&path).unwrap().get(b"k").unwrap(), None);
+    // Its superblocks are lost, and there is something behind them.
+    let lost = dir.path().join("lost.weir");
+    formatted(&lost, 16 * MIB).unwrap();
+    Db::open(&lost).unwrap().put(b"k", b"v").unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&lost).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![0; 2 * MIB as usize], 0).unwrap();
+    refused(format(&lost, &FormatOptions::new()), "superblocks are lost");
+    refused(Db::open(&lost).map(drop), "restore a copy");
     let text = dir.path().join("letter.txt");
     std::fs::write(&text, "dear reader".repeat(100_000)).unwrap();
     refused(format(&text, &FormatOptions::new()), "not all zeros");

@@ -171,6 +171,30 @@ fn damage_and_what_to_do() {
     assert_eq!(weir_with(dir.path(), &["shell", "store"], b"count\n").ok(), "500\n");
 }
 
+/// Goal: who repairs a store in a file whose version log is lost learns that nothing was changed
+/// and what can be done; that is done, and is a loss. Method: both halves, by the heads of logs in
+/// the file.
+#[test]
+fn a_lost_version_log_has_a_way_out() {
+    let dir = temporary();
+    weir(dir.path(), &["format", "store", "--size", "16m"]).ok();
+    for _ in 0..2 {
+        weir_with(dir.path(), &["shell", "store"], b"put a 1\nflush\n").ok();
+    }
+    let store = dir.path().join("store");
+    let mut bytes = read(&store);
+    let heads = bytes.chunks(4096).enumerate().filter(|(_, page)| page.starts_with(b"WEIRCELL"));
+    let heads: Vec<usize> = heads.map(|(page, _)| page * 4096).take(2).collect();
+    heads.iter().for_each(|at| bytes[at + 4096..at + 8192].fill(0xff));
+    write(&store, &bytes);
+    let refused = weir(dir.path(), &["repair", "store"]);
+    refused.fails(1, &["nothing was changed", "`weir repair --from-trailers`"]);
+    assert_eq!(read(&store), bytes);
+    let repaired = weir(dir.path(), &["repair", "--from-trailers", "store"]);
+    assert_eq!(repaired.code, 3, "{}", repaired.err);
+    assert_eq!(weir_with(dir.path(), &["shell", "store"], b"get a\n").ok(), "\"1\"\n");
+}
+
 /// Goal: a table that cannot be read is not called damaged, for its bytes may be sound; one that is
 /// not there is. Method: tables in whose place are a link to itself, and one without permissions;
 /// then one of two is missing.

@@ -560,7 +560,8 @@ impl Db {
     /// another one. May be called in any thread; called twice, the second call waits for the first
     /// and is `Ok`.
     ///
-    /// # Errors `Poisoned` if an earlier failure left the log's state unknown; `NoSpace`, `Io`:
+    /// # Errors
+    /// `Poisoned` if an earlier failure left the log's state unknown; `NoSpace`, `Io`:
     /// writes with [`Durability::None`] or [`Durability::Deferred`] may be lost then. The store is
     /// closed in any case.
     pub fn close(self) -> Result<()> {

@@ -91,6 +91,8 @@ struct Short {
 
 const SHORT_OF_BYTES: &str = "free space, drop a keyspace, or choose smaller log_segment_bytes and \
                               write_buffer_bytes";
+const SHORT_OF_SLOTS: &str = "compact, delete keys and compact again, drop a keyspace, or choose \
+                              smaller write_buffer_bytes";
 const SHORT_OF_FILES: &str = "remove files, drop a keyspace, or choose larger table_bytes";
 const SHORT_OF_LOG: &str = "flush, or choose smaller log_segment_bytes or a larger area";
 const SHORT_OF_VERSIONS: &str = "drop a keyspace, or choose larger table_bytes or a larger area";
@@ -130,7 +132,11 @@ impl Free {
             let free = free.filter(|&free| free < needed)?;
             Some(Short { what, needed, free, advice })
         };
-        let what = if areas.is_some() { "bytes of tables" } else { "bytes" };
+        // In a file or on a device nobody else has the space.
+        let (what, advice) = match areas {
+            Some(_) => ("bytes of tables", SHORT_OF_SLOTS),
+            None => ("bytes", SHORT_OF_BYTES),
+        };
         let (log, versions) = (areas.map(|areas| areas.log), areas.map(|areas| areas.versions));
         let coming = needed.files.saturating_mul(self.description_bytes);
         // Small memtables with long keys might bring more than any area has, one after the other:
@@ -139,7 +145,7 @@ impl Free {
         let coming = versions.map_or(coming, |area| coming.min(area / 4 * 3));
         let base = needed.base.saturating_add(coming).saturating_add(EDIT_BYTES);
         let parts = [
-            part(what, table_bytes, bytes.saturating_add(rounding), SHORT_OF_BYTES),
+            part(what, table_bytes, bytes.saturating_add(rounding), advice),
             part("bytes of the log's area", log, needed.log, SHORT_OF_LOG),
             part("bytes of the version log's area", versions, base, SHORT_OF_VERSIONS),
             part("files (inodes)", files, needed.files, SHORT_OF_FILES),

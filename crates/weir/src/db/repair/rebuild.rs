@@ -89,10 +89,15 @@ impl Collected {
 impl Repair {
     /// Rebuilds the tree from tables and log.
     pub(super) fn rebuild(&mut self, salvage: Salvage) -> Result<()> {
+        self.rebuild_all(salvage).map_err(|error| self.no_room(error))
+    }
+
+    fn rebuild_all(&mut self, salvage: Salvage) -> Result<()> {
         if self.from_trailers {
             self.take_written(&salvage)?;
         } else if !self.aside.finds_all_tables() {
-            let faults = self.report.structure.iter().map(ToString::to_string);
+            // Without their own advice.
+            let faults = self.report.structure.iter().map(|fault| format!("{fault:#}"));
             let faults: Vec<String> = faults.collect();
             let what = format!(
                 "the version log of {} cannot be used ({}), and nothing else says which tables are \
@@ -130,8 +135,7 @@ impl Repair {
         self.note_missing(&salvage, &collected);
         self.collect_remains(&salvage.root, &mut collected)?;
         self.collect_log(&salvage.root, lineage, &segments, &mut collected)?;
-        let edit = self.merge_all(&salvage.root, &collected);
-        let edit = edit.map_err(|error| self.no_room(&collected, error))?;
+        let edit = self.merge_all(&salvage.root, &collected)?;
 
         for bad in std::mem::take(&mut collected.bad) {
             let kept_as = self.copy_aside(Object::Table(bad.uid))?;
@@ -168,17 +172,20 @@ impl Repair {
     }
 
     /// Says what a rebuild in slots needs, if it did not find it.
-    fn no_room(&self, collected: &Collected, error: Error) -> Error {
+    fn no_room(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::NoSpace || self.aside.finds_all_tables() {
             return error;
         }
-        let free = self.storage.free_space().table_bytes.unwrap_or(0);
+        let uids = self.storage.list_tables().unwrap_or_default();
+        let tables = uids.iter().filter_map(|&uid| self.storage.open_table(uid).ok());
+        let (tables, free) = (tables.map(|table| table.len()), self.storage.free_space());
         let what = format!(
-            "the tree is built again beside the tables that are there, whose {} bytes are more \
-             than {} has free ({free}); all of them are as they were: keep a copy, there is no \
-             repair that needs less",
-            collected.tables.iter().map(|table| table.meta().bytes).sum::<u64>(),
-            self.storage.path()
+            "the tree is built again beside the tables that lie in the slots, obsolete ones too: of \
+             {} they have {} bytes, and {} are free; all of them are as they were: keep the file, \
+             and restore a copy, there is no repair that needs less",
+            self.storage.path(),
+            tables.sum::<u64>(),
+            free.table_bytes.unwrap_or(0)
         );
         Error::with_source(ErrorKind::NoSpace, what, error)
     }

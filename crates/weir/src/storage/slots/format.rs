@@ -12,7 +12,7 @@ use crate::base::error::{Error, Result};
 use crate::base::prng::Prng;
 use crate::device::File;
 use crate::storage::slots::CELLS_MAX;
-use crate::storage::slots::page::{PAGE_BYTES, Uuid};
+use crate::storage::slots::page::{HEAD_MAGIC, PAGE_BYTES, Uuid};
 use crate::storage::slots::superblock::{AREAS_END, Area, AreaKind, Superblock, Superblocks};
 
 const KIB: u64 = 1 << 10;
@@ -198,6 +198,12 @@ pub(crate) fn content_of(device: &Arc<dyn File>) -> Result<Option<&'static str>>
     };
     if let Some((_, _, what)) = KNOWN.iter().find(is_there) {
         return Ok(Some(what));
+    }
+    // Where its superblocks are lost, its logs may not be.
+    let mut head = [0; PAGE_BYTES];
+    let got = device.read_at(&mut head, 2 * MIB)?;
+    if head[..got].starts_with(&HEAD_MAGIC) {
+        return Ok(Some("what was a Weir store: its superblocks are lost, and its logs are not"));
     }
     let is_blank = first.iter().chain(&last).all(|&byte| byte == 0);
     Ok((!is_blank).then_some("something: its first or last MiB is not all zeros"))

@@ -183,7 +183,8 @@ impl Slots {
         let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
         let Some(superblocks) = Superblocks::open(whole)? else {
             let what = format!(
-                "{path} is not a directory, and holds no store: it has no superblock; name a \
+                "{path} is not a directory, and holds no store: it has no superblock; if it was \
+                 one, both are lost, which cannot be repaired: restore a copy; otherwise name a \
                  directory, or make this one a store (`weir format`)"
             );
             return Err(Error::invalid(what));

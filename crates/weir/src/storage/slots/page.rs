@@ -20,7 +20,7 @@ use crate::storage::LogKind;
 /// Bytes of a page.
 pub(super) const PAGE_BYTES: usize = 4096;
 /// First bytes of the head of a log.
-const HEAD_MAGIC: [u8; 8] = *b"WEIRCELL";
+pub(super) const HEAD_MAGIC: [u8; 8] = *b"WEIRCELL";
 /// First bytes of the trailer of a table.
 const TRAILER_MAGIC: [u8; 8] = *b"WEIRTAIL";
 /// Format of both. 1: the first.
