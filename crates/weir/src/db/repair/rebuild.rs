@@ -180,8 +180,8 @@ impl Repair {
         let tables = uids.iter().filter_map(|&uid| self.storage.open_table(uid).ok());
         let (tables, free) = (tables.map(|table| table.len()), self.storage.free_space());
         let what = format!(
-            "the tree is built again beside the tables that lie in the slots, obsolete ones too: of \
-             {} they have {} bytes, and {} are free; all of them are as they were: keep the file, \
+            "the tree is built again beside the tables that lie in the slots, obsolete ones too: \
+             of {} they have {} bytes, and {} are free; all of them are as they were: keep the file, \
              and restore a copy, there is no repair that needs less",
             self.storage.path(),
             tables.sum::<u64>(),
