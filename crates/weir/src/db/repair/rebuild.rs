@@ -181,8 +181,8 @@ impl Repair {
         let (tables, free) = (tables.map(|table| table.len()), self.storage.free_space());
         let what = format!(
             "the tree is built again beside the tables that lie in the slots, obsolete ones too: \
-             of {} they have {} bytes, and {} are free; all of them are as they were: keep the file, \
-             and restore a copy, there is no repair that needs less",
+             of {} they have {} bytes, and {} are free; all of them are as they were: keep the \
+             file, and restore a copy, there is no repair that needs less",
             self.storage.path(),
             tables.sum::<u64>(),
             free.table_bytes.unwrap_or(0)
