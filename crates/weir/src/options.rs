@@ -293,6 +293,7 @@ impl DbOptions {
         log_segment_bytes: u64,
         log_area_bytes: u64,
         open_files_max: impl Into<Option<usize>>,
+        discard: bool,
         debug: DebugDbOptions,
     }
 }

@@ -76,8 +76,9 @@ impl Keyspace {
     /// What holds from when on:
     /// * **at once**, for writers and for what background work is chosen next: the limits of a
     ///   memtable (`write_buffer_bytes`, `write_buffer_entries`; one that is beyond the new limit
-    ///   is frozen by the next write), `immutables_max`, and the shape of the tree (`compaction`
-    ///   with the policy's options);
+    ///   is frozen by the next write), `immutables_max`, the shape of the tree (`compaction` with
+    ///   the policy's options), `compaction_buffer` (lists that the new options do not allow go),
+    ///   `sentinels` and `idle_compaction`;
     /// * **for tables that a flush or compaction writes that begins later**: `block_bytes`,
     ///   `table_bytes`, `bloom_bits`, `filters`, `compression`. A table that is there keeps its
     ///   form until a compaction rewrites it;

@@ -47,6 +47,15 @@ const HALF_BYTES_PER_SLOT: u64 = 512;
 const HALF_BYTES_MIN: u64 = 4 * MIB;
 
 /// How a file or a block device is divided into areas by [`format`](crate::format).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("store.weir");
+/// weir::format(&path, &weir::FormatOptions::new().size(64 << 20).slot_bytes(64 << 10))?;
+/// let db = weir::Db::open(&path)?;
+/// db.put("key", "value")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FormatOptions {
@@ -75,6 +84,41 @@ impl FormatOptions {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets [`size`](field@Self::size).
+    #[must_use]
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.size = Some(bytes);
+        self
+    }
+
+    /// Sets [`slot_bytes`](field@Self::slot_bytes).
+    #[must_use]
+    pub fn slot_bytes(mut self, bytes: u64) -> Self {
+        self.slot_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets [`log_bytes`](field@Self::log_bytes).
+    #[must_use]
+    pub fn log_bytes(mut self, bytes: u64) -> Self {
+        self.log_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets [`force`](field@Self::force).
+    #[must_use]
+    pub fn force(mut self, yes: bool) -> Self {
+        self.force = yes;
+        self
+    }
+
+    /// Sets [`zero`](field@Self::zero).
+    #[must_use]
+    pub fn zero(mut self, yes: bool) -> Self {
+        self.zero = yes;
+        self
     }
 
     /// The first superblock of a device of `bytes` bytes.
