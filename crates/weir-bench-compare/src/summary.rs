@@ -150,6 +150,7 @@ pub mod tests {
             engine_write_ratio: None,
             process_write_ratio: None,
             hit_ratio: None,
+            of_reads: std::collections::BTreeMap::default(),
             directory_bytes: 0,
             anonymous_bytes: None,
             windows: Vec::new(),

@@ -128,6 +128,8 @@ pub struct Counters {
     pub cache_hits: Option<u64>,
     /// Block reads by users that it did not.
     pub cache_misses: Option<u64>,
+    /// What else an engine did for reads, by name, such as `blocks handed over`.
+    pub of_reads: Vec<(&'static str, u64)>,
     /// Bytes that the store takes of its file or device now, if it is in no directory.
     pub disk_bytes: Option<u64>,
 }

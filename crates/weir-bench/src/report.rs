@@ -120,6 +120,9 @@ pub struct Measurement {
     pub process_write_ratio: Option<f64>,
     /// Part of the users' block reads that the engine's cache answered.
     pub hit_ratio: Option<f64>,
+    /// What else the engine did for reads until it was drained, by name; only what it did.
+    #[serde(default)]
+    pub of_reads: BTreeMap<String, u64>,
     /// Bytes of the store's files at the end.
     pub directory_bytes: u64,
     /// Anonymous memory of the process at the end, in bytes.

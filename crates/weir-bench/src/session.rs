@@ -161,6 +161,7 @@ impl<'a> Session<'a> {
             engine_write_ratio: ratio(counters.bytes_written, totals.user_bytes),
             process_write_ratio: ratio(process_bytes, totals.user_bytes),
             hit_ratio: ratio(counters.cache_hits, lookups),
+            of_reads: counters.of_reads.iter().map(|&(name, n)| (name.to_owned(), n)).collect(),
             directory_bytes: counters.disk_bytes.unwrap_or_else(|| directory_bytes(&self.dir)),
             anonymous_bytes: anonymous_bytes(),
             windows: totals.windows.clone(),
@@ -206,7 +207,13 @@ fn difference(after: &Counters, before: &Counters) -> Counters {
         let since = io.since(&earlier.map(|&(_, io)| io).unwrap_or_default());
         (since != Requests::default()).then(|| (cause.clone(), since))
     };
+    let of_reads = after.of_reads.iter().filter_map(|&(name, n)| {
+        let earlier = before.of_reads.iter().find(|&&(known, _)| known == name);
+        let since = n.saturating_sub(earlier.map_or(0, |&(_, n)| n));
+        (since > 0).then_some((name, since))
+    });
     Counters {
+        of_reads: of_reads.collect(),
         io_by_cause: after.io_by_cause.iter().filter_map(io_since).collect(),
         bytes_written: minus(after.bytes_written, before.bytes_written),
         written_by_cause: after

@@ -195,6 +195,14 @@ impl Engine for Weir {
                 .collect(),
             cache_hits: Some(metrics.cache_foreground.hits),
             cache_misses: Some(metrics.cache_foreground.misses),
+            of_reads: vec![
+                ("blocks handed over", metrics.blocks_handed_over),
+                ("handed over, gone unread", metrics.blocks_handed_over_unread),
+                ("gets answered by lists", metrics.gets_of_lists),
+                ("tables trimmed", metrics.tables_trimmed),
+                ("sentinels built", metrics.sentinels_built),
+                ("hot ranges merged down", metrics.hot_ranges_merged_down),
+            ],
             disk_bytes: self.db.slot_space().map(|space| {
                 let slots = (space.slots - space.free) * space.slot_bytes;
                 let segments = space.log_segments - space.log_segments_free;

@@ -193,6 +193,7 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
     } else if !results.is_empty() {
         print_results(&results, out)?;
         print_requests(&results, out)?;
+        print_of_reads(&results, out)?;
     }
     for result in results.iter().filter(|result| missed(result)) {
         say(&missing(result), args.json, out)?;
@@ -475,6 +476,21 @@ fn print_requests(results: &[Measurement], out: &mut dyn Write) -> Result<()> {
     }
     writeln!(out)?;
     table(out, &["workload", "cause", "reads", "read", "writes", "written", "syncs"], &rows)?;
+    Ok(())
+}
+
+/// What hand-off, the compaction buffer and sentinels did in each workload, if they did something.
+fn print_of_reads(results: &[Measurement], out: &mut dyn Write) -> Result<()> {
+    let row = |result: &Measurement, (name, n): (&String, &u64)| {
+        vec![result.workload.clone(), name.clone(), Count(*n).to_string()]
+    };
+    let rows = results.iter().flat_map(|r| r.of_reads.iter().map(move |named| row(r, named)));
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    table(out, &["workload", "for reads", "count"], &rows)?;
     Ok(())
 }
 
