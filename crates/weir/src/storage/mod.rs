@@ -117,8 +117,6 @@ pub struct WrittenTables {
     pub tables: Vec<(TableUid, Place, u64)>,
     /// How many lack a part: it was overwritten or damaged, or they were never finished.
     pub fragments: u64,
-    /// Slots of which the device could not read the end, so that what is known of them is nothing.
-    pub unreadable: u64,
     /// All uids that were found, ascending: also those of fragments, and of what a repair wrote
     /// that was cut off, which is among neither.
     pub uids: Vec<TableUid>,

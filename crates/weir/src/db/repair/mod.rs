@@ -20,7 +20,8 @@
 //! there but the one that the root record names, which stays in place until the new one is there;
 //! and if it lost its end that is a loss, whatever else is sound. Case 4 is refused there, unless
 //! it is asked for (`written`): it takes every table that was not written over (H72). Where an
-//! older version log tells names and options, the new one goes over the one that cannot be used.
+//! older version log tells names and options, the new one goes over the one that cannot be used, of
+//! which a copy is kept: the one exception from invariant 2.
 //!
 //! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
 //! renamed if nothing of it is needed; (2) the root record is switched after everything that it

@@ -2,7 +2,8 @@
 //!
 //! The log becomes tables first; then all sound tables of a keyspace are merged into one run of the
 //! last level. Until the root record is switched nothing is removed, and a table that an
-//! interrupted repair wrote is a table like any other: the same entry twice is the same entry.
+//! interrupted repair wrote is a table like any other, or in slots none: the same entry twice is
+//! the same entry.
 //!
 //! What was lost cannot always be distinguished from what was obsolete. A gap between two segments
 //! of the log is reported, and so is a table that the best known structure names and that is not

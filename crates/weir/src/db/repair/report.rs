@@ -90,9 +90,6 @@ pub struct RepairReport {
     /// were left out. One that was obsolete is no loss, and one in use has lost its trailers; which
     /// is which cannot be known.
     pub left_out: u64,
-    /// Of such a rebuild: slots whose end the device could not read. A table that was there is not
-    /// in the tree, and not kept; the other ones are.
-    pub unreadable_slots: u64,
     /// What was wrong with the root record and the version log.
     pub structure: Vec<Error>,
     /// What kept the store from being opened without being a part of it, and was renamed: logs of
@@ -197,10 +194,6 @@ impl fmt::Display for RepairReport {
                  out: {} of which a part is written over or damaged",
                 counted(self.left_out, "table", "tables")
             )?;
-            if self.unreadable_slots > 0 {
-                let slots = counted(self.unreadable_slots, "slot", "slots");
-                writeln!(f, "the device did not read the ends of {slots}: what was there is lost")?;
-            }
         } else if self.rebuilt {
             writeln!(
                 f,

@@ -69,7 +69,6 @@ impl Repair {
         self.storage.adopt(&mut sound.iter().map(Candidate::live))?;
         self.report.from_trailers = true;
         self.report.left_out = left_out;
-        self.report.unreadable_slots = written.unreadable;
         Ok(())
     }
 

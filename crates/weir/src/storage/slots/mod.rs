@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=9f2b1c61d50d
+// FORMAT: docs/format/slots.md sha=c327c9ef53a5
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,

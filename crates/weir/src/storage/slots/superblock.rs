@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=9f2b1c61d50d
+// FORMAT: docs/format/slots.md sha=c327c9ef53a5
 //! The superblock: what a store in one file is divided into, and its root record.
 //!
 //! Two copies of a page of 4 KiB, 1 MiB apart, with a generation. Not here: what the root record

@@ -41,14 +41,6 @@ pub(super) struct Space {
     quiet: Condvar,
 }
 
-/// What lies at the ends of slots.
-#[derive(Debug, Default)]
-pub(super) struct Trailers {
-    pub(super) found: Vec<(Extent, Trailer)>,
-    /// Slots whose end the device does not read.
-    pub(super) unreadable: u64,
-}
-
 struct State {
     map: SlotMap,
     /// Removed tables that nobody reads, to be discarded.
@@ -212,34 +204,32 @@ impl Space {
     }
 
     /// The trailers that lie at the ends of slots, and the extents that they are the ends of. They
-    /// say what was written, not what lives (H72). A page that cannot be read is counted: most
-    /// slots are free.
+    /// say what was written, not what lives (H72).
     ///
     /// # Errors
-    /// The device's, if it reads none of them.
-    pub(super) fn trailers(&self) -> Result<Trailers> {
-        let mut trailers = Trailers::default();
+    /// The device's: what it does not read may be the end of a table that lives, and would be
+    /// taken for free.
+    pub(super) fn trailers(&self) -> Result<Vec<(Extent, Trailer)>> {
+        let mut found = Vec::new();
         let mut page = [0; PAGE_BYTES];
-        let slots = self.counts().all;
-        for slot in 0..slots {
-            match self.file.read_exact_at(&mut page, self.offset(slot + 1) - PAGE) {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::Io => {
-                    trailers.unreadable += 1;
-                    if trailers.unreadable == slots {
-                        return Err(error);
-                    }
-                    continue;
-                }
-                Err(error) => return Err(error),
-            }
+        for slot in 0..self.counts().all {
+            let read = self.file.read_exact_at(&mut page, self.offset(slot + 1) - PAGE);
+            read.map_err(|error| {
+                let what = format!(
+                    "the end of slot {slot} of {} cannot be read, and nothing was changed: copy \
+                     what can be read to another place, by a tool that leaves zeros for the rest \
+                     (ddrescue), and repair the copy",
+                    self.path
+                );
+                Error::with_source(error.kind(), what, error)
+            })?;
             let Some(trailer) = Trailer::decode(&page, &self.uuid) else { continue };
             let slots = trailer.slots;
             if let Some(first) = (slot + 1).checked_sub(slots) {
-                trailers.found.push((Extent { space: 0, slot: first, slots }, trailer));
+                found.push((Extent { space: 0, slot: first, slots }, trailer));
             }
         }
-        Ok(trailers)
+        Ok(found)
     }
 
     /// Slots in the largest free run, and extents of all tables.

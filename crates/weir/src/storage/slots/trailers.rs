@@ -14,7 +14,6 @@ use crate::base::ids::TableUid;
 use crate::base::place::{Extent, Place};
 use crate::storage::WrittenTables;
 use crate::storage::slots::page::Trailer;
-use crate::storage::slots::table::Trailers;
 
 /// What lies at the ends of a table's extents, by their number in it.
 type Parts = BTreeMap<u32, (Extent, Trailer)>;
@@ -23,18 +22,14 @@ type Parts = BTreeMap<u32, (Extent, Trailer)>;
 /// superblock. What a repair wrote that found the same one, and so was cut off, is none: all that
 /// it was made of is there.
 pub(super) fn assemble(
-    trailers: Trailers,
+    trailers: Vec<(Extent, Trailer)>,
     room: impl Fn(&Extent) -> u64,
     generation: u64,
 ) -> WrittenTables {
-    let uids: BTreeSet<TableUid> = trailers.found.iter().map(|(_, trailer)| trailer.uid).collect();
-    let mut found = WrittenTables {
-        unreadable: trailers.unreadable,
-        uids: uids.into_iter().collect(),
-        ..WrittenTables::default()
-    };
+    let uids: BTreeSet<TableUid> = trailers.iter().map(|(_, trailer)| trailer.uid).collect();
+    let mut found = WrittenTables { uids: uids.into_iter().collect(), ..WrittenTables::default() };
     let mut by_uid: BTreeMap<TableUid, Parts> = BTreeMap::new();
-    for (extent, trailer) in trailers.found {
+    for (extent, trailer) in trailers {
         if trailer.repairs == generation {
             continue;
         }
@@ -97,8 +92,7 @@ mod tests {
     }
 
     fn assembled(trailers: &[(Extent, Trailer)]) -> WrittenTables {
-        let trailers = Trailers { found: trailers.to_vec(), unreadable: 0 };
-        assemble(trailers, |extent| extent.slots * ROOM, 3)
+        assemble(trailers.to_vec(), |extent| extent.slots * ROOM, 3)
     }
 
     fn tables(trailers: &[(Extent, Trailer)]) -> (Vec<(u64, u64, usize)>, u64) {
