@@ -9,7 +9,7 @@ use crate::base::place::Place;
 use crate::base::sched;
 use crate::base::sched::sim::Simulation;
 use crate::device::Dir;
-use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
+use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
 use crate::device::sim::SimDisk;
 use crate::device::site::OpKind;
 
@@ -88,21 +88,39 @@ fn the_half_of_the_root_is_left_alone() {
     }
 }
 
+/// An empty store on a disk whose requests can fail or stall.
+fn over_faults(discards: bool) -> (Faults, Arc<Slots>) {
+    let faulty = FaultyDir::over_disk(&formatted());
+    let faults = faulty.faults();
+    let dir: Arc<dyn Dir> = Arc::new(faulty);
+    let store = Slots::open(ground(&dir), false, discards).expect("opens");
+    store.adopt(&mut std::iter::empty()).expect("none");
+    (faults, Arc::new(store))
+}
+
+/// Lets the next request of a kind to a table take its time.
+fn stall(faults: &Faults, op: OpKind) {
+    let (op, class, effect) = (Some(op), Some(FileClass::Table), Effect::Stall(1000));
+    faults.arm(Fault { op, class, after: 0, times: Times::Once, effect });
+}
+
+/// Removes table 1, and says when that has ended.
+fn removing(store: &Arc<Slots>, ended: &Arc<AtomicBool>) -> impl FnOnce() + Send + 'static {
+    let (store, ended) = (Arc::clone(store), Arc::clone(ended));
+    move || {
+        store.remove_table(uid(1)).expect("removed");
+        ended.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Goal: no read is in flight when the device is given up, and none begins afterwards (H73).
 #[test]
 fn giving_up_waits_for_reads() {
     Simulation::run(5, |_| {
-        let disk = formatted();
-        let faulty = FaultyDir::over_disk(&disk);
-        let faults = faulty.faults();
-        let dir: Arc<dyn Dir> = Arc::new(faulty);
-        let store = Slots::open(ground(&dir), false, false).expect("opens");
-        store.adopt(&mut std::iter::empty()).expect("none");
+        let (faults, store) = over_faults(false);
         write(&store, 1, 7);
         let table = store.open_table(uid(1)).expect("opened");
-        let (op, class) = (Some(OpKind::Read), Some(FileClass::Table));
-        let effect = Effect::Stall(1000);
-        faults.arm(Fault { op, class, after: 0, times: Times::Once, effect });
+        stall(&faults, OpKind::Read);
         let ended = Arc::new(AtomicBool::new(false));
         let (table_there, ended_there) = (Arc::clone(&table), Arc::clone(&ended));
         let reader = sched::spawn("reader", move || {
@@ -127,24 +145,13 @@ fn giving_up_waits_for_reads() {
 #[test]
 fn giving_up_waits_for_discards() {
     Simulation::run(5, |_| {
-        let disk = formatted();
-        let faulty = FaultyDir::over_disk(&disk);
-        let faults = faulty.faults();
-        let dir: Arc<dyn Dir> = Arc::new(faulty);
-        let store = Arc::new(Slots::open(ground(&dir), false, true).expect("opens"));
-        store.adopt(&mut std::iter::empty()).expect("none");
+        let (faults, store) = over_faults(true);
         for number in 1..=2 {
             write(&store, number, 7);
         }
-        let (op, class) = (Some(OpKind::Discard), Some(FileClass::Table));
-        let effect = Effect::Stall(1000);
-        faults.arm(Fault { op, class, after: 0, times: Times::Once, effect });
+        stall(&faults, OpKind::Discard);
         let ended = Arc::new(AtomicBool::new(false));
-        let (store_there, ended_there) = (Arc::clone(&store), Arc::clone(&ended));
-        let remover = sched::spawn("remover", move || {
-            store_there.remove_table(uid(1)).expect("removed");
-            ended_there.store(true, Ordering::SeqCst);
-        });
+        let remover = sched::spawn("remover", removing(&store, &ended));
         let left_open = store.open_table(uid(2)).expect("opened");
         store.remove_table(uid(2)).expect("removed");
         while faults.injected_total() == 0 {
@@ -170,23 +177,12 @@ fn giving_up_waits_for_discards() {
 #[test]
 fn what_is_being_discarded_is_not_given_out() {
     Simulation::run(5, |_| {
-        let disk = formatted();
-        let faulty = FaultyDir::over_disk(&disk);
-        let faults = faulty.faults();
-        let dir: Arc<dyn Dir> = Arc::new(faulty);
-        let store = Arc::new(Slots::open(ground(&dir), false, true).expect("opens"));
-        store.adopt(&mut std::iter::empty()).expect("none");
+        let (faults, store) = over_faults(true);
         let all = store.space.counts().free;
         write(&store, 1, 7);
-        let (op, class) = (Some(OpKind::Discard), Some(FileClass::Table));
-        let effect = Effect::Stall(1000);
-        faults.arm(Fault { op, class, after: 0, times: Times::Once, effect });
+        stall(&faults, OpKind::Discard);
         let ended = Arc::new(AtomicBool::new(false));
-        let (store_there, ended_there) = (Arc::clone(&store), Arc::clone(&ended));
-        let remover = sched::spawn("remover", move || {
-            store_there.remove_table(uid(1)).expect("removed");
-            ended_there.store(true, Ordering::SeqCst);
-        });
+        let remover = sched::spawn("remover", removing(&store, &ended));
         while faults.injected_total() == 0 {
             sched::delay(std::time::Duration::from_millis(1));
         }
