@@ -35,40 +35,58 @@ pub(super) fn unique(dir: &Path, what: &str) -> PathBuf {
 pub(super) struct Loop {
     device: PathBuf,
     image: PathBuf,
+    /// The image goes with it.
+    owns_image: bool,
 }
 
 impl Loop {
     /// A device of `bytes` over a new image in `dir`, all of it allocated.
     pub(super) fn new(dir: &Path, bytes: u64) -> Result<Self, String> {
-        Self::with(dir, bytes, false)
+        let mut this = Self::image(dir, bytes)?;
+        run("fallocate", &["--length", &bytes.to_string(), text(&this.image)?])?;
+        this.attach(&[])?;
+        Ok(this)
     }
 
-    /// The same, and all of the image is written.
-    pub(super) fn written(dir: &Path, bytes: u64) -> Result<Self, String> {
-        Self::with(dir, bytes, true)
+    /// The same, all of the image written, and one of `rest` bytes behind it on the same image, if
+    /// that is more than none.
+    pub(super) fn written(
+        dir: &Path,
+        bytes: u64,
+        rest: u64,
+    ) -> Result<(Self, Option<Self>), String> {
+        let mut this = Self::image(dir, bytes + rest)?;
+        let count = format!("count={}", (bytes + rest) >> 20);
+        let to = format!("of={}", text(&this.image)?);
+        run("dd", &["if=/dev/zero", &to, "bs=1M", &count, "conv=fsync", "status=none"])?;
+        let ends = bytes.to_string();
+        this.attach(&["--sizelimit", &ends])?;
+        if rest == 0 {
+            return Ok((this, None));
+        }
+        let mut behind =
+            Self { device: PathBuf::new(), image: this.image.clone(), owns_image: false };
+        behind.attach(&["--offset", &ends])?;
+        Ok((this, Some(behind)))
     }
 
-    fn with(dir: &Path, bytes: u64, written: bool) -> Result<Self, String> {
+    /// A new image without a device.
+    fn image(dir: &Path, bytes: u64) -> Result<Self, String> {
         let image = unique(dir, "image");
         let shown = image.display().to_string();
         let failed = |error| format!("making {shown}: {error}");
         #[expect(clippy::disallowed_methods, reason = "an image of a disk, no store's file")]
         let file = std::fs::File::create(&image).map_err(failed)?;
         // Taken down from here on, whatever fails.
-        let mut this = Self { device: PathBuf::new(), image };
+        let this = Self { device: PathBuf::new(), image, owns_image: true };
         file.set_len(bytes).map_err(failed)?;
-        drop(file);
-        let image = text(&this.image)?;
-        if written {
-            let count = format!("count={}", bytes >> 20);
-            let to = format!("of={image}");
-            run("dd", &["if=/dev/zero", &to, "bs=1M", &count, "conv=fsync", "status=none"])?;
-        } else {
-            run("fallocate", &["--length", &bytes.to_string(), image])?;
-        }
-        this.device = run("losetup", &["--find", "--show", text(&this.image)?])?.into();
-        run("losetup", &["--direct-io=on", text(&this.device)?])?;
         Ok(this)
+    }
+
+    fn attach(&mut self, part: &[&str]) -> Result<(), String> {
+        let args = [&["--find", "--show"], part, &[text(&self.image)?]].concat();
+        self.device = run("losetup", &args)?.into();
+        run("losetup", &["--direct-io=on", text(&self.device)?]).map(drop)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -92,6 +110,9 @@ impl Drop for Loop {
             && let Err(error) = run("losetup", &["--detach", device])
         {
             eprintln!("{error}");
+        }
+        if !self.owns_image {
+            return;
         }
         #[expect(clippy::disallowed_methods, reason = "an image of a disk, no store's file")]
         if let Err(error) = std::fs::remove_file(&self.image) {

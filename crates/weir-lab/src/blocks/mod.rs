@@ -10,7 +10,9 @@
 //! trees are.
 
 mod device;
+pub mod full;
 pub mod latency;
+mod stand;
 mod trace;
 
 use std::path::Path;

@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use weir_lab::blocks::latency::{self, Plan};
-use weir_lab::blocks::{self, Form, Traced, Work};
+use weir::CompactionPolicy;
+use weir_lab::blocks::latency::{self, Beside};
+use weir_lab::blocks::{self, Form, Traced, Work, full};
 use weir_lab::result::Result as Outcome;
 
 use super::{Failure, Result, folder, print_numbers, refuse_failures};
@@ -25,6 +26,14 @@ pub(crate) struct RequestsArgs {
     /// Measure how long synced inserts take instead, of values of so many bytes
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     latency: Vec<usize>,
+    /// What goes on beside synced inserts: nothing; the store flushes and compacts 16 MB/s that
+    /// another thread writes; or somebody else on the same disk syncs files of 64 KiB
+    #[arg(long, default_value = Beside::Nothing.name(), value_parser = besides())]
+    beside: String,
+    /// Fill stores of these policies with pairs of 116 bytes instead, until their devices are full
+    #[arg(long, value_name = "POLICY", value_delimiter = ',', conflicts_with = "latency")]
+    #[arg(value_parser = policies())]
+    full: Vec<String>,
     /// Rounds of latencies, of --synced inserts each
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -40,6 +49,14 @@ fn forms() -> clap::builder::PossibleValuesParser {
     Form::ALL.map(Form::name).into()
 }
 
+fn besides() -> clap::builder::PossibleValuesParser {
+    Beside::ALL.map(Beside::name).into()
+}
+
+fn policies() -> clap::builder::PossibleValuesParser {
+    CompactionPolicy::ALL.map(CompactionPolicy::name).into()
+}
+
 const DEVICE_BYTES: u64 = 2 << 30;
 
 /// Runs the command.
@@ -48,6 +65,9 @@ pub(crate) fn run(args: &RequestsArgs, out: &mut dyn Write) -> Result<()> {
     let device_bytes = DEVICE_BYTES;
     if !args.latency.is_empty() {
         return latencies(args, out);
+    }
+    if !args.full.is_empty() {
+        return fill(args, out);
     }
     let load = Work { device_bytes, inserts: args.inserts, value_bytes: 1000, synced: false };
     let inserts = Work { device_bytes, inserts: args.synced, value_bytes: 100, synced: true };
@@ -68,16 +88,35 @@ pub(crate) fn run(args: &RequestsArgs, out: &mut dyn Write) -> Result<()> {
 
 /// Fig. 13.
 fn latencies(args: &RequestsArgs, out: &mut dyn Write) -> Result<()> {
-    let plan = Plan {
+    let beside = Beside::ALL.into_iter().find(|beside| beside.name() == args.beside);
+    let plan = latency::Plan {
         forms: wanted(args).collect(),
         sizes: args.latency.clone(),
         inserts: usize::try_from(args.synced).unwrap_or(usize::MAX),
         rounds: args.rounds as usize,
         device_bytes: DEVICE_BYTES,
+        beside: beside.unwrap_or_default(),
     };
     let measured = latency::measure(&plan, &args.out).map_err(Failure::new)?;
-    let results = [latency::outcome(&measured, &plan)];
-    folder::write_result(&args.out, &results[0])?;
+    tell(args, latency::outcome(&measured, &plan), out)
+}
+
+/// Fig. 18.
+fn fill(args: &RequestsArgs, out: &mut dyn Write) -> Result<()> {
+    let wanted_too = |policy: &CompactionPolicy| args.full.iter().any(|f| f == policy.name());
+    let plan = full::Plan {
+        forms: wanted(args).collect(),
+        policies: CompactionPolicy::ALL.into_iter().filter(wanted_too).collect(),
+        value_bytes: 100,
+        device_bytes: DEVICE_BYTES,
+    };
+    let taken = full::fill(&plan, &args.out).map_err(Failure::new)?;
+    tell(args, full::outcome(&taken, &plan), out)
+}
+
+fn tell(args: &RequestsArgs, result: Outcome, out: &mut dyn Write) -> Result<()> {
+    folder::write_result(&args.out, &result)?;
+    let results = [result];
     print_numbers(out, &results)?;
     if args.check { refuse_failures(&results) } else { Ok(()) }
 }
