@@ -7,8 +7,8 @@
 //! displace nothing else.
 //!
 //! A hit takes no lock and moves nothing: it counts a use in the block's frame, up to [`USES_MAX`].
-//! All else is under the shard's lock, a leaf, held for a few hundred instructions; what leaves is
-//! freed after it.
+//! All else is under the shard's lock, a leaf, held for a few hundred instructions, and for at most
+//! [`RENEWALS_MAX`] blocks that begin again, however many there are; what leaves is freed after it.
 //!
 //! Not here: how a hit finds a block (`directory`). Invariants: (1) an entry of the queues, a link
 //! in a page and a claimed frame are the same blocks; (2) `bytes` is the sum of their weights and
@@ -40,9 +40,10 @@ pub(super) const USES_MAX: u32 = 7;
 /// Zipfian traces lose 0.3 to 0.8 points, and that of scans 2.
 const SMALL_DIVISOR: u64 = 100;
 
-/// Rounds of the queues in which a block to be evicted is looked for: [`USES_MAX`] and one more
-/// suffice if nobody reads meanwhile.
-const ROUNDS_MAX: usize = 2 * (USES_MAX as usize + 1);
+/// Used blocks that begin again while one to be evicted is looked for. After so many the least used
+/// of them leaves: where every block was read often, which is after a long time without a miss, all
+/// of them would have to lose their uses first, a million in a shard of a large cache.
+const RENEWALS_MAX: usize = 128;
 
 /// Pages made at a time, when there is none left of earlier caches.
 const PAGES: usize = 32;
@@ -259,10 +260,11 @@ impl Queues {
         })
     }
 
-    /// Evicts one block; false if there is none. Readers that count uses meanwhile cannot keep it
-    /// here: after [`ROUNDS_MAX`] rounds the oldest leaves, used or not.
+    /// Evicts one block; false if there is none.
     fn evict(&mut self, left: &mut Left) -> bool {
-        let mut renewals_left = ROUNDS_MAX * self.entries.len();
+        let mut renewals_left = RENEWALS_MAX;
+        // Of those in the main queue that have begun again, with the uses that are left.
+        let mut least_used: Option<(u32, &'static Frame)> = None;
         loop {
             let small_bytes = self.entries.bytes(Queue::Small);
             let is_full = small_bytes > self.capacity / SMALL_DIVISOR;
@@ -275,29 +277,30 @@ impl Queues {
                 (None, None) => return false,
             };
             let (uses, bytes) = (frame.uses(), weight(frame.memory_bytes()));
-            let is_renewed = uses > 0 && renewals_left > 0;
-            renewals_left = renewals_left.saturating_sub(1);
-            match queue {
-                Queue::Small if is_renewed => {
-                    frame.set_uses(0);
-                    self.entries.renew(entry, Queue::Main, bytes);
+            if uses > 0 && renewals_left > 0 {
+                renewals_left -= 1;
+                let uses_left = if queue == Queue::Main { uses - 1 } else { 0 };
+                frame.set_uses(uses_left);
+                self.entries.renew(entry, Queue::Main, bytes);
+                if queue == Queue::Main && least_used.is_none_or(|(least, _)| uses_left < least) {
+                    least_used = Some((uses_left, frame));
                 }
-                Queue::Main if is_renewed => {
-                    frame.set_uses(uses - 1);
-                    self.entries.renew(entry, Queue::Main, bytes);
-                }
-                Queue::Small => {
+                continue;
+            }
+            // The oldest one of the main queue may have fewer, if the small queue was looked at.
+            let oldest = main.map(|(_, frame)| (frame.uses(), frame));
+            let fewest = oldest.into_iter().chain(least_used).min_by_key(|&(uses, _)| uses);
+            match (queue, fewest) {
+                (_, Some((fewest, other))) if fewest < uses => self.remove(other, left),
+                (Queue::Main, _) => self.remove(frame, left),
+                (Queue::Small, _) => {
                     if let Some(key) = self.entries.key(entry) {
                         self.ghosts.add(hash(key), self.entries.len());
                     }
                     self.remove(frame, left);
-                    return true;
-                }
-                Queue::Main => {
-                    self.remove(frame, left);
-                    return true;
                 }
             }
+            return true;
         }
     }
 

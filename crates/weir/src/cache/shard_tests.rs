@@ -109,6 +109,33 @@ fn a_scan_passes_through() {
     }
 }
 
+/// Goal: the lock is not held while every block of a shard loses its uses, and the least used of
+/// those that were looked at leaves. Method: a full cache of blocks that were read often, but for
+/// two that were read less: one near, one too far to be looked at.
+#[test]
+fn one_eviction_looks_at_few_blocks() {
+    let cache = new(64 * PAGE_OF_BLOCKS);
+    let (hot, other) = (cache.table(uid(1)), cache.table(uid(2)));
+    for ordinal in 0..1024 {
+        hot.insert(ordinal, block(0));
+        assert!(hot.get(ordinal, FOREGROUND).is_some());
+    }
+    // All go from the small queue into the main one.
+    cache.set_capacity(cache.bytes());
+    (0..100).for_each(|ordinal| other.insert(ordinal, block(0)));
+    cache.erase_table(uid(2), 100);
+    let held: Vec<u32> = (0..1024).filter(|&ordinal| hot.contains(ordinal)).collect();
+    let (near, far) = (held[40], held[700]);
+    for &ordinal in &held {
+        let reads = if [near, far].contains(&ordinal) { 3 } else { 8 };
+        (0..reads).for_each(|_| assert!(hot.get(ordinal, FOREGROUND).is_some()));
+    }
+    cache.set_capacity(cache.bytes() + PAGE_BYTES);
+    other.insert(0, block(0));
+    let gone: Vec<u32> = held.into_iter().filter(|&ordinal| !hot.contains(ordinal)).collect();
+    assert_eq!(gone, [near]);
+}
+
 /// Goal: a block that comes back soon is no newcomer; one that comes back late is.
 #[test]
 fn what_comes_back_soon_stays() {

@@ -54,7 +54,8 @@ impl Engine {
                 if storage.remove_table(table.uid).is_err() {
                     self.reclaimer.take_orphan(table.uid);
                 }
-                self.cache.erase_table(table.uid, table.blocks);
+                // Nobody could read them: they are not left unread.
+                (0..table.blocks).for_each(|ordinal| self.cache.erase(table.uid, ordinal));
             }
         }
         failed.error
