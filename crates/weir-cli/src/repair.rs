@@ -20,12 +20,17 @@ pub(crate) struct RepairArgs {
     /// file if not given; a device has no such place
     #[arg(long, value_name = "DIR")]
     keep_in: Option<PathBuf>,
+    /// With --from-trailers: write the new tree into a new store at PATH, a directory that is not
+    /// there or a file that `weir format` made, and only read the damaged one
+    #[arg(long, value_name = "PATH", requires = "from_trailers", conflicts_with = "keep_in")]
+    into: Option<PathBuf>,
 }
 
 /// Runs `weir repair`. Losses are a difference: the exit code tells them from a whole store.
 pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<()> {
     let mut options = weir::RepairOptions::default().from_trailers(args.from_trailers);
     options.keep_in.clone_from(&args.keep_in);
+    options.rebuild_into.clone_from(&args.into);
     let repaired = weir::Db::builder(&args.dir).repair_with(options);
     let report = repaired.map_err(|e| refused(&args.dir, e))?;
     writeln!(out, "{report}")?;

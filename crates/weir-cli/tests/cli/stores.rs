@@ -190,6 +190,13 @@ fn a_lost_version_log_has_a_way_out() {
     let refused = weir(dir.path(), &["repair", "store"]);
     refused.fails(1, &["nothing was changed", "`weir repair --from-trailers`"]);
     assert_eq!(read(&store), bytes);
+    let elsewhere = weir(dir.path(), &["repair", "--from-trailers", "--into", "new", "store"]);
+    assert_eq!(elsewhere.code, 3, "{}", elsewhere.err);
+    assert!(elsewhere.out.contains("the damaged one is as it was"), "{}", elsewhere.out);
+    assert_eq!(weir_with(dir.path(), &["shell", "new"], b"get a\n").ok(), "\"1\"\n");
+    assert_eq!(read(&store), bytes);
+    let again = weir(dir.path(), &["repair", "--from-trailers", "--into", "new", "store"]);
+    again.fails(1, &["there is a store in", "name a place where nothing is"]);
     let repaired = weir(dir.path(), &["repair", "--from-trailers", "store"]);
     assert_eq!(repaired.code, 3, "{}", repaired.err);
     assert_eq!(weir_with(dir.path(), &["shell", "store"], b"get a\n").ok(), "\"1\"\n");

@@ -134,9 +134,10 @@ impl Repair {
         segment: SegmentNumber,
         last_lsn: Lsn,
     ) -> Result<LogPosition> {
-        let existing = self.storage.list_logs(LogKind::Wal)?;
+        let existing = self.target().list_logs(LogKind::Wal)?;
         let mut last = existing.last().map_or(segment, |&last| last.max(segment));
-        for (_, object) in self.aside.list_lost()? {
+        let lost = if self.elsewhere.is_none() { self.aside.list_lost()? } else { Vec::new() };
+        for (_, object) in lost {
             // Not one that was set aside because the store has not reached it.
             if let Object::Log(LogKind::Wal, number) = object
                 && check_ahead(&*self.storage, object, last.get()).is_ok()

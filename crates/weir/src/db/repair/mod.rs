@@ -23,6 +23,9 @@
 //! older version log tells names and options, the new one goes over the one that cannot be used, of
 //! which a copy is kept: the one exception from invariant 2.
 //!
+//! Such a rebuild may go into another place (`elsewhere`): the new tree is written there, beside no
+//! obsolete table, and what is damaged is only read.
+//!
 //! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
 //! renamed if nothing of it is needed; (2) the root record is switched after everything that it
 //! names is durable, and what it no longer names is removed after that. Until then all that was
@@ -33,6 +36,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
+mod elsewhere;
 mod log;
 mod rebuild;
 mod remains;
@@ -66,6 +70,7 @@ use crate::db::Builder;
 use crate::db::log_start::check_log_starts;
 use crate::log::{LogPosition, LogSource, check_ours, is_blank};
 use crate::options::{DbOptions, Options};
+use crate::storage::open::Location;
 use crate::storage::{LogKind, Object, RepairStorage, Storage, check_ahead};
 use crate::table::{Table, TableOptions, read_meta};
 use crate::version::edit::{AddedTable, VersionEdit};
@@ -73,6 +78,7 @@ use crate::version::root::Root;
 use crate::version::salvage::{Salvage, salvage};
 use crate::version::set::{Context, VersionSet, adopt};
 use crate::version::shape::{PartKind, RunId};
+use elsewhere::Elsewhere;
 use wal::{LogEnd, Segments, read_log};
 
 /// How a store is repaired. The default asks for nothing.
@@ -94,6 +100,10 @@ pub struct RepairOptions {
     /// Of a store in a file or on a device: the directory for copies of what is damaged. Default:
     /// beside the file; a device has no such place, and a repair of one that finds damage needs it.
     pub keep_in: Option<PathBuf>,
+    /// With `from_trailers`: the new tree goes into a store of its own here, which must not be
+    /// there yet, or be a file or a device that was formatted and never opened. The damaged one is
+    /// only read, so that it needs no room and no copies. Default: `None`, in its own place.
+    pub rebuild_into: Option<PathBuf>,
 }
 
 impl RepairOptions {
@@ -110,15 +120,32 @@ impl RepairOptions {
         self.keep_in = Some(dir.into());
         self
     }
+
+    /// Sets [`RepairOptions::rebuild_into`].
+    #[must_use]
+    pub fn rebuild_into(mut self, path: impl Into<PathBuf>) -> Self {
+        self.rebuild_into = Some(path.into());
+        self
+    }
 }
 
 /// Repairs the store that `builder` describes.
 pub(crate) fn repair(builder: Builder, how: RepairOptions) -> Result<RepairReport> {
-    sched::catch_panic("repairing a store", || repair_found(builder, how))
+    let into = how.rebuild_into.clone().map(Location::Path);
+    sched::catch_panic("repairing a store", || repair_found(builder, how, into))
 }
 
-fn repair_found(builder: Builder, how: RepairOptions) -> Result<RepairReport> {
+fn repair_found(
+    builder: Builder,
+    how: RepairOptions,
+    into: Option<Location>,
+) -> Result<RepairReport> {
     builder.options.validate()?;
+    if into.is_some() && !how.from_trailers {
+        let what = "only a store that is built again from trailers can go into another place; ask \
+                    for that, too (`--from-trailers`), or repair it where it is";
+        return Err(Error::invalid(what));
+    }
     let location = builder.location();
     let aside = location.open_damaged(how.keep_in.as_deref())?;
     if how.from_trailers && aside.finds_all_tables() {
@@ -135,12 +162,14 @@ fn repair_found(builder: Builder, how: RepairOptions) -> Result<RepairReport> {
         prng: Prng::new(seed),
         seed,
         from_trailers: how.from_trailers,
+        elsewhere: into.map(Elsewhere::Place),
         written: Vec::new(),
         report: RepairReport::default(),
         replaced: Vec::new(),
     };
     let ran = repair.run();
     repair.storage.unlock();
+    repair.leave_target(ran.is_ok());
     ran.map(|()| repair.report)
 }
 
@@ -154,6 +183,8 @@ struct Repair {
     seed: u64,
     /// Whether tables that no version names may be taken for live where there is no version.
     from_trailers: bool,
+    /// Where the new tree goes, if not into the same store.
+    elsewhere: Option<Elsewhere>,
     /// The uids that trailers have, of tables that are not there any more, too.
     written: Vec<TableUid>,
     report: RepairReport,
@@ -224,6 +255,13 @@ impl Repair {
             self.report.structure.push(fault);
             return self.rebuild(salvage);
         }
+        if self.elsewhere.is_some() {
+            let what = format!(
+                "the version log of {} can be used; repair it where it is",
+                self.storage.path()
+            );
+            return Err(Error::invalid(what));
+        }
         let bad = self.check_tables(&salvage.root)?;
         self.check_lists(&salvage.root)?;
         self.report.groups_sound = log.groups;
@@ -238,7 +276,7 @@ impl Repair {
     fn context(&self) -> Context {
         Context {
             tables: None,
-            storage: Arc::clone(&self.storage),
+            storage: Arc::clone(self.target()),
             cache: None,
             accountant: None,
             version_log_bytes: self.options.debug.version_log_bytes,
@@ -490,6 +528,14 @@ impl Repair {
             objects.push(log);
         }
         for object in objects {
+            self.keep_copy(object)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a copy, but of what stays as it is.
+    fn keep_copy(&mut self, object: Object) -> Result<()> {
+        if self.elsewhere.is_none() {
             let copy = self.aside.copy_aside(object)?;
             self.report.kept_files.extend(copy);
         }
@@ -497,6 +543,9 @@ impl Repair {
     }
 
     fn set_aside(&mut self, object: Object) -> Result<Option<String>> {
+        if self.elsewhere.is_some() {
+            return Ok(None);
+        }
         let name = self.aside.set_aside(object)?;
         self.report.kept_files.extend(name.clone());
         Ok(name)
@@ -506,6 +555,9 @@ impl Repair {
     /// then [`remove_replaced`](Self::remove_replaced) removes it. What cannot be copied, because
     /// it cannot be read or there is no room, is moved then.
     fn copy_aside(&mut self, object: Object) -> Result<Option<String>> {
+        if self.elsewhere.is_some() {
+            return Ok(None);
+        }
         let (name, copied) = match self.aside.copy_aside(object) {
             Ok(name) => (name, true),
             Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace) => {
@@ -545,7 +597,7 @@ impl Repair {
         let Output { keyspace, options, run, hash_seed, new_uid } = output;
         let RunId { level, epoch, .. } = run;
         let context = JobContext {
-            storage: Arc::clone(&self.storage),
+            storage: Arc::clone(self.target()),
             cache: None,
             accountant: None,
             hash_seed,

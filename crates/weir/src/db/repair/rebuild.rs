@@ -52,6 +52,8 @@ const SEQ_GAP: Seq = 1 << 40;
 /// What a rebuild has collected so far.
 struct Collected {
     tables: Vec<Arc<Table>>,
+    /// Those of them that this repair has written.
+    loose: Vec<TableUid>,
     bad: Vec<BadFile>,
     /// Sound tables of buffer lists, which are copies.
     left_out: Vec<TableUid>,
@@ -128,29 +130,20 @@ impl Repair {
             )));
         }
         self.report.rebuilt = true;
+        self.open_target()?;
         let lineage = lineage.unwrap_or_else(|| Lineage::new(self.prng.next_u64()));
         // Before anything is written: if this repair is cut off, the next one says that there was
         // one.
         self.copy_structure(&salvage)?;
-        self.aside.begin_rebuild(salvage.whole && salvage.log != salvage.named);
+        if self.elsewhere.is_none() {
+            self.aside.begin_rebuild(salvage.whole && salvage.log != salvage.named);
+        }
         self.note_missing(&salvage, &collected);
         self.collect_remains(&salvage.root, &mut collected)?;
         self.collect_log(&salvage.root, lineage, &segments, &mut collected)?;
         let edit = self.merge_all(&salvage.root, &collected)?;
 
-        for bad in std::mem::take(&mut collected.bad) {
-            let kept_as = self.copy_aside(Object::Table(bad.uid))?;
-            let state = bad.meta.as_ref().and_then(|m| salvage.root.keyspaces.get(m.keyspace));
-            self.report.lost_tables.push(LostTable {
-                uid: bad.uid.get(),
-                keyspace: state.map(|state| state.name.to_string()),
-                entries: bad.meta.as_ref().map(|meta| meta.entries),
-                entries_kept: bad.kept,
-                lost_ranges: bad.lost,
-                why: bad.why,
-                kept_as,
-            });
-        }
+        self.tell_lost(&salvage.root, std::mem::take(&mut collected.bad))?;
         let unreadable = segments.unreadable(lineage);
         for &number in collected.broken.iter().chain(&unreadable).collect::<BTreeSet<_>>() {
             self.copy_aside(Object::Log(LogKind::Wal, number))?;
@@ -161,8 +154,19 @@ impl Repair {
             let uid = table.meta.uid;
             assert!(!merged.contains(&uid), "table {uid} is of the new tree, and would be deleted");
         }
+        let lineage = match self.elsewhere {
+            Some(_) => Lineage::new(self.prng.next_u64()),
+            None => lineage,
+        };
         self.start(&salvage, lineage, &collected, edit)?;
-
+        if self.elsewhere.is_some() {
+            self.report.rebuilt_into = Some(self.target().path().to_owned());
+            for uid in collected.loose {
+                let removed = self.target().remove_table(uid);
+                removed.ignore_error("the next opening removes tables that no version names");
+            }
+            return Ok(());
+        }
         let merged = collected.tables.iter().map(|table| table.meta().uid);
         for uid in merged.chain(collected.left_out) {
             self.storage
@@ -172,9 +176,28 @@ impl Repair {
         self.remove_replaced()
     }
 
+    /// Keeps what is damaged of tables, and says what is lost with them.
+    fn tell_lost(&mut self, root: &Root, bad: Vec<BadFile>) -> Result<()> {
+        for bad in bad {
+            let kept_as = self.copy_aside(Object::Table(bad.uid))?;
+            let state = bad.meta.as_ref().and_then(|m| root.keyspaces.get(m.keyspace));
+            self.report.lost_tables.push(LostTable {
+                uid: bad.uid.get(),
+                keyspace: state.map(|state| state.name.to_string()),
+                entries: bad.meta.as_ref().map(|meta| meta.entries),
+                entries_kept: bad.kept,
+                lost_ranges: bad.lost,
+                why: bad.why,
+                kept_as,
+            });
+        }
+        Ok(())
+    }
+
     /// Says what a rebuild in slots needs, if it did not find it.
     fn no_room(&self, error: Error) -> Error {
-        if error.kind() != ErrorKind::NoSpace || self.aside.finds_all_tables() {
+        let elsewhere = self.elsewhere.is_some();
+        if error.kind() != ErrorKind::NoSpace || self.aside.finds_all_tables() || elsewhere {
             return error;
         }
         let uids = self.storage.list_tables().unwrap_or_default();
@@ -182,8 +205,8 @@ impl Repair {
         let (tables, free) = (tables.map(|table| table.len()), self.storage.free_space());
         let what = format!(
             "the tree is built again beside the tables that lie in the slots, obsolete ones too: \
-             of {} they have {} bytes, and {} are free; all of them are as they were: keep the \
-             file, and restore a copy, there is no repair that needs less",
+             of {} they have {} bytes, and {} are free; all of them are as they were: name a place \
+             for a new store (`--into PATH`), with as much room as that, or restore a copy",
             self.storage.path(),
             tables.sum::<u64>(),
             free.table_bytes.unwrap_or(0)
@@ -255,6 +278,7 @@ impl Repair {
         self.report.entries_sound = tables.iter().map(|table| table.meta().entries).sum();
         Ok(Collected {
             tables,
+            loose: Vec::new(),
             bad,
             left_out,
             next_uid: Arc::new(AtomicU64::new(next_uid.get())),
@@ -414,7 +438,8 @@ impl Repair {
             };
             let cursor = Box::new(memtable.cursor());
             for table in self.write(output, memtable.entries(), cursor)? {
-                let table = Table::without_seed(Arc::clone(&self.storage), table.meta);
+                collected.loose.push(table.meta.uid);
+                let table = Table::without_seed(Arc::clone(self.target()), table.meta);
                 collected.tables.push(table);
             }
         }
@@ -487,27 +512,32 @@ impl Repair {
         mut edit: VersionEdit,
     ) -> Result<()> {
         let known = &salvage.root;
+        // Elsewhere nothing was given out yet.
+        let begins = self.elsewhere.is_some();
         let mut root = Root::empty(lineage, collected.hash_seed);
-        root.opening = self.next_opening(known.opening, collected.last_opening)?;
+        let last_lsn = if begins { Lsn::ZERO } else { collected.last_lsn };
+        root.opening =
+            if begins { 1 } else { self.next_opening(known.opening, collected.last_opening)? };
         root.next_uid = TableUid::new(collected.next_uid.load(Ordering::Relaxed));
         root.next_epoch = known.next_epoch;
         root.next_keyspace = known.next_keyspace;
-        root.wal_durable_lsn = collected.last_lsn;
+        root.wal_durable_lsn = last_lsn;
         let last_seq = collected.tables.iter().map(|table| table.meta().seq_max).max();
         root.last_seq = last_seq.unwrap_or(0).max(known.last_seq);
-        if self.from_trailers {
+        if self.from_trailers && !begins {
             // What was left out may have newer ones, and be found by another repair.
             root.last_seq = (root.last_seq + SEQ_GAP).min(SEQ_MAX / 2).max(root.last_seq);
         }
         let fresh = Flushed {
-            log_start: self.fresh_log(root.opening, SegmentNumber::ZERO, collected.last_lsn)?,
+            log_start: self.fresh_log(root.opening, SegmentNumber::ZERO, last_lsn)?,
             flushed_seq: root.last_seq,
-            durable_lsn: collected.last_lsn,
+            durable_lsn: last_lsn,
         };
         for part in edit.keyspaces.values_mut() {
             part.flushed = Some(fresh);
         }
-        VersionSet::restart(self.context(), root, &edit, salvage.log).map(drop)
+        let last_log = if begins { SegmentNumber::ZERO } else { salvage.log };
+        VersionSet::restart(self.context(), root, &edit, last_log).map(drop)
     }
 }
 

@@ -86,6 +86,10 @@ pub struct RepairReport {
     /// The tree was rebuilt from what lies in the slots of a file or a device, whether it was
     /// obsolete or not ([`RepairOptions::from_trailers`](crate::RepairOptions::from_trailers)).
     pub from_trailers: bool,
+    /// Where the new store is, if it went into another place
+    /// ([`RepairOptions::rebuild_into`](crate::RepairOptions::rebuild_into)); the damaged one is as
+    /// it was.
+    pub rebuilt_into: Option<String>,
     /// Of such a rebuild: tables of which a part was written over, damaged or never written. They
     /// were left out. One that was obsolete is no loss, and one in use has lost its trailers; which
     /// is which cannot be known.
@@ -230,6 +234,12 @@ impl fmt::Display for RepairReport {
         } else {
             "repaired without loss"
         };
-        write!(f, "{outcome}; the store can be opened{}", self.told_before())
+        let opened = match &self.rebuilt_into {
+            Some(path) => {
+                format!("the new store in {path} can be opened; the damaged one is as it was")
+            }
+            None => "the store can be opened".to_owned(),
+        };
+        write!(f, "{outcome}; {opened}{}", self.told_before())
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::prng::Prng;
-use crate::db::repair::{RepairOptions, RepairReport};
+use crate::db::repair::{RepairOptions, RepairReport, repair_found};
 use crate::db::{Builder, Db};
 use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
 use crate::device::sim::SimDisk;
 use crate::device::sim::crash::CrashPolicy;
 use crate::device::site::OpKind;
 use crate::device::{FileClass, Mode};
-use crate::storage::open::format_in;
+use crate::storage::open::{Location, format_in};
 use crate::storage::slots::FormatOptions;
 
 const NAME: &str = "store.weir";
@@ -302,6 +302,100 @@ fn what_the_device_does_not_read_is_told() {
     assert!(disk.read_all(NAME) == before, "something was changed");
     from_trailers(&disk).expect("asked for, and read");
     assert!(contents(&disk).len() >= 100);
+}
+
+fn into(disk: &SimDisk, place: Location) -> Result<RepairReport> {
+    repair_found(builder(disk), RepairOptions::default().from_trailers(true), Some(place))
+}
+
+fn formatted(bytes: u64) -> SimDisk {
+    let disk = SimDisk::default();
+    let options = FormatOptions { slot_bytes: Some(64 << 10), ..FormatOptions::default() };
+    format_in(&disk.dir(), NAME, bytes, &options).expect("formatted");
+    disk
+}
+
+/// Goal: a tree that is built elsewhere has what one built in its place has, and can be written to
+/// and closed and opened; what is damaged stays as it is, and nothing is kept of it beside it.
+/// Method: into a directory, and into a file that was formatted.
+#[test]
+fn a_tree_can_be_built_elsewhere() {
+    let disk = store();
+    lose_versions(&disk);
+    let before = disk.read_all(NAME);
+    let in_place = disk.copy();
+    from_trailers(&in_place).expect("asked for");
+    let expected = contents(&in_place);
+    let (dir, file) = (SimDisk::default(), formatted(16 << 20));
+    let open_dir = || Db::builder("elsewhere").device(dir.dir()).seed(7).open().expect("opens");
+    let report = into(&disk, Location::Dir(dir.dir())).expect("asked for");
+    assert!(report.rebuilt_into.is_some() && report.to_string().contains("as it was"), "{report}");
+    let db = open_dir();
+    assert!(db.verify().expect("verified").damages.is_empty());
+    assert_eq!(db.iter().count(), expected.len());
+    db.put("new", "value").expect("put");
+    db.close().expect("closed");
+    let db = open_dir();
+    assert_eq!(db.get("new").expect("read").expect("there"), *b"value");
+    assert_eq!(db.iter().count(), expected.len() + 1);
+    db.close().expect("closed");
+    let report = into(&disk, Location::File(file.dir(), NAME.into())).expect("asked for");
+    assert!(report.kept_files.is_empty(), "{report}");
+    assert_eq!(contents(&file), expected);
+    assert_eq!(contents(&file), expected);
+    assert!(disk.read_all(NAME) == before, "the damaged store was changed");
+    assert_eq!(disk.dir().list().expect("listed").len(), 1, "something lies beside it");
+}
+
+/// Goal: a place that holds something is refused, and so is a store that needs no trailers; a new
+/// place is not touched then. One that has too little room is left as it was.
+#[test]
+fn a_place_elsewhere_must_be_empty_and_needed() {
+    let (disk, other) = (store(), store());
+    let dir = SimDisk::default();
+    let refused = into(&disk, Location::Dir(dir.dir())).expect_err("the version log is sound");
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+    assert!(dir.dir().list().expect("listed").is_empty());
+    lose_versions(&disk);
+    let refused = into(&disk, Location::File(other.dir(), NAME.into())).expect_err("a store");
+    assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+    assert_eq!(contents(&other).len(), 100);
+    let options = RepairOptions::default();
+    let refused = repair_found(builder(&disk), options, Some(Location::Dir(dir.dir())));
+    assert_eq!(refused.expect_err("not asked for").kind(), ErrorKind::InvalidArgument);
+}
+
+/// Goal: a store whose slots are all written, which leaves no room for a rebuild, is built
+/// elsewhere with everything that lived. Method: writes over and over, then a repair in its place.
+#[test]
+fn a_store_in_use_is_built_elsewhere() {
+    let disk = formatted(24 << 20);
+    let db = builder(&disk).open().expect("opens");
+    let mut prng = Prng::new(3);
+    let mut model = BTreeMap::new();
+    for round in 0..30u64 {
+        for _ in 0..400 {
+            let (key, mut value) = (prng.below(7000), vec![0; 1000]);
+            value.iter_mut().for_each(|byte| *byte = prng.below(256) as u8);
+            value[..8].copy_from_slice(&round.to_be_bytes());
+            db.put(key.to_be_bytes(), &value).expect("put");
+            model.insert(key.to_be_bytes().to_vec(), value);
+        }
+        db.flush().expect("flushed");
+        db.compact_range(..).expect("compacted");
+    }
+    db.close().expect("closed");
+    lose_versions(&disk);
+    let full = from_trailers(&disk.copy()).expect_err("no room for all tables once more");
+    assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
+    assert!(full.to_string().contains("--into"), "{full}");
+    let small = formatted(8 << 20);
+    let error = into(&disk, Location::File(small.dir(), NAME.into())).expect_err("too small");
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert!(contents(&small).is_empty());
+    let file = formatted(32 << 20);
+    into(&disk, Location::File(file.dir(), NAME.into())).expect("room enough");
+    assert!(contents(&file) == model, "something is missing or old");
 }
 
 /// Goal: what is written after such a repair is newer than all that it may have left out, so that

@@ -63,7 +63,7 @@ impl Repair {
             if of_sound.is_free(&table.place) {
                 // Of two that are damaged either may be the one that lived.
                 self.storage.adopt(&mut std::iter::once(table.live()))?;
-                self.report.kept_files.extend(self.aside.copy_aside(Object::Table(table.uid))?);
+                self.keep_copy(Object::Table(table.uid))?;
             }
         }
         self.storage.adopt(&mut sound.iter().map(Candidate::live))?;

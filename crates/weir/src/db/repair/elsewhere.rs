@@ -1,0 +1,73 @@
+//! The place of a new tree that is not the damaged store's own.
+//!
+//! It is opened when it is known that there is something to write, and must hold nothing. Its
+//! root record is written last, so that one that was cut off is no store: a file or a device can be
+//! taken again as it is, a directory is removed by hand.
+//!
+//! Not here: what is written (`rebuild`).
+
+use std::sync::Arc;
+
+use super::Repair;
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::ids::Lineage;
+use crate::storage::io::IoCounters;
+use crate::storage::open::Location;
+use crate::storage::{LogKind, OpenOptions, Storage};
+use crate::version::root::Root;
+use crate::version::set::adopt;
+
+/// Another place for the new tree.
+pub(super) enum Elsewhere {
+    /// Where it is to be.
+    Place(Location),
+    /// Opened, locked, and empty but for what this repair wrote.
+    Open(Arc<dyn Storage>),
+}
+
+impl Repair {
+    /// Where tables and the new version log go.
+    pub(super) fn target(&self) -> &Arc<dyn Storage> {
+        match &self.elsewhere {
+            Some(Elsewhere::Open(target)) => target,
+            _ => &self.storage,
+        }
+    }
+
+    /// Opens the other place, if there is one.
+    ///
+    /// # Errors
+    /// `Conflict` if there is something in it; the device's.
+    pub(super) fn open_target(&mut self) -> Result<()> {
+        let Some(Elsewhere::Place(place)) =
+            self.elsewhere.take_if(|place| matches!(place, Elsewhere::Place(_)))
+        else {
+            return Ok(());
+        };
+        let options = OpenOptions { create: true, read_only: false };
+        let target = place.open(options, false, &Arc::new(IoCounters::default()))?;
+        let has_tables = !target.list_tables()?.is_empty();
+        let has_logs = !target.list_logs(LogKind::Wal)?.is_empty();
+        if target.read_root_record()?.is_some() || has_tables || has_logs {
+            target.unlock();
+            let what = format!(
+                "there is a store in {}, or a part of one; name a place where nothing is, or a \
+                 file that was formatted and never opened",
+                target.path()
+            );
+            return Err(Error::new(ErrorKind::Conflict, what));
+        }
+        adopt(&*target, &Root::empty(Lineage::new(self.prng.next_u64()), 0))?;
+        self.elsewhere = Some(Elsewhere::Open(target));
+        Ok(())
+    }
+
+    /// Unlocks the other place; if the repair has failed, without what it wrote.
+    pub(super) fn leave_target(&self, done: bool) {
+        let Some(Elsewhere::Open(target)) = &self.elsewhere else { return };
+        for uid in target.list_tables().unwrap_or_default().into_iter().filter(|_| !done) {
+            target.remove_table(uid).ignore_error("nothing names it");
+        }
+        target.unlock();
+    }
+}
