@@ -24,7 +24,7 @@ const STREAM: u64 = 1 << 41;
 pub struct Plan {
     /// Where stores lie.
     pub forms: Vec<Form>,
-    /// Their policies, with default options.
+    /// Their policies, with default options; write buffers and tables have 4 MB, as in the paper.
     pub policies: Vec<CompactionPolicy>,
     /// Bytes of a value; keys have 16.
     pub value_bytes: usize,
@@ -65,7 +65,9 @@ fn fill_one(
     form: Form,
     dir: &Path,
 ) -> Result<Taken, String> {
-    let options = Options::default().compression([Compression::None]).compaction(policy);
+    // Write buffers and tables of 4 MB, as in the paper.
+    let options = Options::default().write_buffer_bytes(4 << 20).table_bytes(4 << 20);
+    let options = options.compression([Compression::None]).compaction(policy);
     let plot = Plot { form: Some(form), bytes: plan.device_bytes, rest_bytes: 0 };
     let mut stand = Stand::new(&plot, &options, dir)?;
     // More than any store can take.
