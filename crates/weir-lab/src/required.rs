@@ -205,7 +205,7 @@ pub const OUTSIDE: [Outside; 47] = [
     outside(
         "lsbm-fig16",
         "size, LSbM over bLSM",
-        "1.11; level 0 had 18 runs, late as in lsbm-fig11d; 1.07 at 1/8, where 0.017 is never trimmed",
+        "1.11; level 0 had 18 runs, late as in lsbm-fig11d; at 1/8 1.07, 0.017 never trimmed",
     ),
     outside(
         "lsbm-fig18",

@@ -27,7 +27,7 @@ const SHORT: [&str; 16] = [
     "determinism --episodes 8",
     "c --images 3000 --steps 60 --stride 7 --deep-every 1500 --repair-every 4",
     "policies --ops 600 --images 50 --switches 42 --steps 40 --stride 79 --deep-every 4000",
-    "e --calls-max 2",
+    "e --calls-max 1",
     "b --sample 6000 --repair-every 2000",
     "soak --keys 40000",
     "kill --kills 20",

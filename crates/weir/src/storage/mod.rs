@@ -120,6 +120,9 @@ pub struct WrittenTables {
     /// All uids that were found, ascending: also those of fragments, and of what a repair wrote
     /// that was cut off, which is among neither.
     pub uids: Vec<TableUid>,
+    /// Those of them that a repair wrote that was cut off, ascending: all that it was made of is
+    /// there.
+    pub unfinished: Vec<TableUid>,
 }
 
 /// What a storage has left for new objects. Others may take it first.

@@ -275,10 +275,10 @@ fn cut_everywhere(lost: &SimDisk) {
             let place = || format!("{policy:?}\n{}", replayer.describe(6, 3));
             let again = from_trailers(&image);
             let again = again.unwrap_or_else(|error| panic!("{error}: {}", place()));
-            // The cut one's own log may be whole and tell its names and tables.
+            // The cut one's own log may be whole and tell its names; its tables do not count.
             let renamed = [&again, &report].map(|report| report.renamed_keyspaces.len());
-            let same = renamed[0] == renamed[1] && again.tables_sound == report.tables_sound;
-            assert!(same || again.healthy || renamed[0] < renamed[1], "{again}\n{}", place());
+            let same = renamed[0] <= renamed[1] && again.tables_sound == report.tables_sound;
+            assert!(same || again.healthy, "{again}\n{}", place());
             assert!(contents(&image) == expected, "{again}\n{}", place());
         }
     }

@@ -18,6 +18,7 @@ use super::{Repair, damage, sound_table};
 use crate::base::error::Result;
 use crate::base::ids::TableUid;
 use crate::base::place::Place;
+use crate::base::table_meta::TableMeta;
 use crate::storage::{LiveTable, Object};
 use crate::version::salvage::Salvage;
 
@@ -41,7 +42,7 @@ impl Repair {
         self.written = written.uids;
         let mut left_out = written.fragments;
         let (mut sound, mut damaged) = (Vec::new(), Vec::new());
-        for candidate in candidates(salvage, written.tables) {
+        for candidate in candidates(salvage, written.tables, &written.unfinished) {
             match self.is_sound(&candidate) {
                 Ok(()) => sound.push(candidate),
                 Err(error) => {
@@ -79,12 +80,18 @@ impl Repair {
     }
 }
 
-/// The tables that may live, the newest ones first.
-fn candidates(salvage: &Salvage, written: Vec<(TableUid, Place, u64)>) -> Vec<Candidate> {
+/// The tables that may live, the newest ones first. The version log may be that of a repair that
+/// was cut off: what it was made of is there, and is read instead of what it wrote.
+fn candidates(
+    salvage: &Salvage,
+    written: Vec<(TableUid, Place, u64)>,
+    unfinished: &[TableUid],
+) -> Vec<Candidate> {
     let mut all: BTreeMap<TableUid, Candidate> = BTreeMap::new();
     if salvage.whole {
-        for table in salvage.root.all_tables() {
-            let meta = table.meta();
+        let finished = |meta: &TableMeta| unfinished.binary_search(&meta.uid).is_err();
+        let metas = salvage.root.all_tables().map(|table| table.meta());
+        for meta in metas.filter(|meta| finished(meta)) {
             let (uid, place, bytes) = (meta.uid, meta.place.clone(), meta.bytes);
             all.insert(uid, Candidate { uid, place, bytes });
         }

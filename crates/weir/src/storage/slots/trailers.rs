@@ -29,8 +29,10 @@ pub(super) fn assemble(
     let uids: BTreeSet<TableUid> = trailers.iter().map(|(_, trailer)| trailer.uid).collect();
     let mut found = WrittenTables { uids: uids.into_iter().collect(), ..WrittenTables::default() };
     let mut by_uid: BTreeMap<TableUid, Parts> = BTreeMap::new();
+    let mut unfinished = BTreeSet::new();
     for (extent, trailer) in trailers {
         if trailer.repairs == generation {
+            unfinished.insert(trailer.uid);
             continue;
         }
         let parts = by_uid.entry(trailer.uid).or_default();
@@ -42,6 +44,7 @@ pub(super) fn assemble(
             _ => drop(parts.insert(trailer.part, (extent, trailer))),
         }
     }
+    found.unfinished = unfinished.into_iter().collect();
     for (uid, parts) in by_uid {
         match whole(&parts, &room) {
             Some((place, bytes)) => found.tables.push((uid, place, bytes)),
@@ -170,6 +173,7 @@ mod tests {
         let trailers = [of(0, 5, 0), of(2, 6, 1), of(3, 7, 2)];
         assert_eq!(tables(&trailers), (vec![(5, 60, 1), (6, 60, 1)], 0));
         assert_eq!(assembled(&trailers).uids, [uid(5), uid(6), uid(7)]);
+        assert_eq!(assembled(&trailers).unfinished, [uid(7)]);
         assert_eq!(tables(&[of(0, 5, 0), of(0, 5, 1)]), (vec![(5, 60, 1)], 1));
     }
 }
