@@ -9,6 +9,10 @@
 //! log has a whole base. A log with only a base may belong to an unfinished rewrite, so an older
 //! log of the same opening is preferred if it is sound: both held the same root then, and the older
 //! one may have more edits. Logs of earlier openings are contained in the newer base.
+//!
+//! Where nothing but a version tells which tables live, no log is used that the record does not
+//! name, and so a base that an unfinished rewrite or repair left does not take the place of the
+//! named log, if that has a whole base.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
@@ -50,11 +54,12 @@ pub(crate) struct Salvage {
     pub(crate) listed_only: BTreeSet<TableUid>,
 }
 
-/// Reads root record and version log as far as they are sound.
+/// Reads root record and version log as far as they are sound. `finds_all_tables`: something else
+/// than a version tells which tables there are.
 ///
 /// # Errors
 /// `Unsupported` for what a newer version wrote; the device's. Damage is in the result.
-pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
+pub(crate) fn salvage(context: &Context, finds_all_tables: bool) -> Result<Salvage> {
     let storage = &*context.storage;
     let file = storage.name_of(Object::Root);
     let record = match storage.read_root_record() {
@@ -91,7 +96,9 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
         // A log that is no better than the record's does not replace it.
         let best = best.filter(|(best, prefix)| {
             found.as_ref().is_none_or(|(named, of_named)| {
-                prefix.whole_base && (!of_named.whole_base || best.number > named.number)
+                let replaces = finds_all_tables || prefix.edits > 0;
+                let newer = best.number > named.number && replaces;
+                prefix.whole_base && (!of_named.whole_base || newer)
             })
         });
         if let Some(best) = best {

@@ -230,7 +230,7 @@ impl Repair {
     fn run(&mut self) -> Result<()> {
         let lost = self.aside.list_lost()?;
         self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
-        let salvage = salvage(&self.context())?;
+        let salvage = salvage(&self.context(), self.aside.finds_all_tables())?;
         adopt(&*self.storage, &salvage.root)?;
         let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
         let faults = faults.chain(&salvage.list_fault);
