@@ -5,7 +5,7 @@ use crate::inspect::open_read_only;
 use crate::show::{Bytes, Count, table};
 use clap::Args;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,36 @@ fn levels_of(description: &Description) -> Levels {
     levels
 }
 
+/// Tables that buffer lists alone have, and their bytes.
+fn listed_only(description: &Description) -> (u64, u64) {
+    let runs = description.keyspaces.iter().flat_map(|k| &k.levels).flat_map(|l| &l.runs);
+    let in_tree: BTreeSet<u64> = runs.clone().flat_map(|r| &r.tables).map(|t| t.uid).collect();
+    let lists = runs.filter_map(|run| run.buffer.as_ref());
+    let tables = lists.flat_map(|list| &list.runs).flat_map(|run| &run.tables);
+    let only: BTreeMap<u64, u64> =
+        tables.filter(|t| !in_tree.contains(&t.uid)).map(|t| (t.uid, t.bytes)).collect();
+    (only.len() as u64, only.values().sum())
+}
+
+/// Files of a store in a directory that are no tables, and the space that they take: the
+/// write-ahead log's, the version log's.
+fn logs_in(dir: &Path) -> Option<[(u64, u64); 2]> {
+    let mut logs = [(0, 0); 2];
+    #[expect(clippy::disallowed_methods, reason = "the space of files, in whatever order")]
+    let files = std::fs::read_dir(dir).ok()?;
+    for entry in files.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|name| name.ends_with(".log")) else { continue };
+        let of = ["wal-", "versions-"].iter().position(|start| name.starts_with(start));
+        if let (Some(of), Ok(meta)) = (of, entry.metadata()) {
+            logs[of].0 += 1;
+            // Segments are allocated ahead, and what is allocated is taken.
+            logs[of].1 += meta.st_blocks() * 512;
+        }
+    }
+    Some(logs)
+}
+
 /// What the kernel says of the device that a store is on: whether its write cache keeps what was
 /// written, and whether it can write past it (FUA).
 struct Cache {
@@ -64,9 +94,11 @@ fn cache_of(path: &Path) -> Cache {
 /// Runs `weir df`.
 pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
     let db = open_read_only(&args.path)?;
-    let levels = levels_of(&db.describe());
+    let description = db.describe();
+    let (levels, lists) = (levels_of(&description), listed_only(&description));
     let space = db.slot_space().zip(db.kept_back_bytes());
     let cache = cache_of(&args.path);
+    let logs = if space.is_none() { logs_in(&args.path) } else { None };
     db.close()?;
     if args.json {
         let levels: Vec<_> = levels
@@ -76,8 +108,15 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
             })
             .collect();
         let slots = space.map(|(space, kept_back)| slots_json(&space, kept_back));
+        let logs = logs.map(|[wal, versions]| {
+            json!({
+                "files": wal.0, "bytes": wal.1,
+                "version_files": versions.0, "version_bytes": versions.1,
+            })
+        });
         let all = json!({
-            "levels": levels, "slots": slots, "write_cache": cache.write_cache, "fua": cache.fua,
+            "levels": levels, "lists": {"tables": lists.0, "bytes": lists.1}, "logs": logs,
+            "slots": slots, "write_cache": cache.write_cache, "fua": cache.fua,
         });
         writeln!(out, "{all}")?;
         return Ok(());
@@ -86,25 +125,35 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
         Some((space, _)) => Count(bytes.div_ceil(space.slot_bytes)).to_string(),
         None => "-".to_owned(),
     };
-    let rows: Vec<Vec<String>> = levels
-        .iter()
-        .map(|(level, (tables, bytes))| {
-            vec![
-                format!("level {level}"),
-                Count(*tables).to_string(),
-                Bytes(*bytes).to_string(),
-                of_slots(*bytes),
-            ]
-        })
-        .collect();
+    let row = |name: String, tables: u64, bytes: u64| {
+        vec![name, Count(tables).to_string(), Bytes(bytes).to_string(), of_slots(bytes)]
+    };
+    let rows =
+        levels.iter().map(|(level, &(tables, bytes))| row(format!("level {level}"), tables, bytes));
+    let mut rows: Vec<Vec<String>> = rows.collect();
+    if lists.0 > 0 {
+        rows.push(row("compaction buffer".to_owned(), lists.0, lists.1));
+    }
     table(out, &["", "tables", "bytes", "slots' worth"], &rows)?;
     match space {
         Some((space, kept_back)) => show_slots(&space, kept_back, &levels, out)?,
-        None => writeln!(out, "a store in a directory: the file system says what is free")?,
+        None => show_logs(logs, out)?,
     }
     let known = |text: Option<String>| text.unwrap_or_else(|| "not known".to_owned());
     let fua = cache.fua.map(|fua| if fua { "yes" } else { "no" }.to_owned());
     writeln!(out, "device's write cache: {}; FUA: {}", known(cache.write_cache), known(fua))?;
+    Ok(())
+}
+
+fn show_logs(logs: Option<[(u64, u64); 2]>, out: &mut dyn Write) -> Result<()> {
+    for (name, (files, bytes)) in
+        ["write-ahead log", "version log"].iter().zip(logs.unwrap_or_default())
+    {
+        let files =
+            if files == 1 { "1 file".to_owned() } else { format!("{} files", Count(files)) };
+        writeln!(out, "{name}: {files}, {}", Bytes(bytes))?;
+    }
+    writeln!(out, "a store in a directory: the file system says what is free")?;
     Ok(())
 }
 

@@ -202,6 +202,20 @@ fn a_lost_version_log_has_a_way_out() {
     assert_eq!(weir_with(dir.path(), &["shell", "store"], b"get a\n").ok(), "\"1\"\n");
 }
 
+/// Goal: the space of a store in a directory is told with its logs, in both forms.
+#[test]
+fn the_space_of_a_directory_has_its_logs() {
+    let dir = temporary();
+    make_store(dir.path());
+    let told = weir(dir.path(), &["df", "store"]).ok().to_owned();
+    let all = ["level 0", "write-ahead log: ", "version log: 1 file, ", "the file system says"];
+    assert!(all.iter().all(|part| told.contains(part)), "{told}");
+    let json = weir(dir.path(), &["df", "--json", "store"]);
+    let all: serde_json::Value = serde_json::from_str(json.ok()).expect("JSON");
+    assert!(all["logs"]["bytes"].as_u64() > Some(0), "{all}");
+    assert_eq!(all["lists"]["tables"].as_u64(), Some(0), "{all}");
+}
+
 /// Goal: a table that cannot be read is not called damaged, for its bytes may be sound; one that is
 /// not there is. Method: tables in whose place are a link to itself, and one without permissions;
 /// then one of two is missing.
