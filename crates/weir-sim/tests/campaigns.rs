@@ -24,6 +24,7 @@ fn regressions() {
     let cases = [
         include_str!("regressions/deletes-around-a-table.ops"),
         include_str!("regressions/full-segment-at-close.ops"),
+        include_str!("regressions/idle-merge-before-a-switch.ops"),
         include_str!("regressions/iterator-before-drop.ops"),
         include_str!("regressions/worker-commits-for-others.ops"),
     ];

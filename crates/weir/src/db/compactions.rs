@@ -194,6 +194,23 @@ impl Engine {
         due
     }
 
+    /// Whether something is due in a keyspace that only its own running jobs keep back.
+    pub(super) fn is_due_behind_jobs(
+        &self,
+        state: &mut JobTable,
+        root: &Root,
+        id: KeyspaceId,
+    ) -> bool {
+        let Some(keyspace) = root.keyspaces.get(id) else { return false };
+        if state.quarantine.blocked_reason(keyspace).is_some() {
+            return false;
+        }
+        self.shape_of(root, id, state.reserved_by_damage()).is_some_and(|shape| {
+            let tasks = compaction::policy_of(shape.options.compaction).pick(&shape);
+            tasks.iter().any(|task| !is_spare(task))
+        })
+    }
+
     /// Why no compaction can relieve the stall of a keyspace's writers.
     pub(super) fn compaction_blocked_by(&self, root: &Root, tree: &Tree) -> Option<Error> {
         let keyspace = root.keyspaces.get(tree.id)?;

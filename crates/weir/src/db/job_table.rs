@@ -263,6 +263,17 @@ impl JobTable {
         Reserved { busy, damaged, jobs: jobs.collect() }
     }
 
+    /// The same as if no job ran.
+    pub(super) fn reserved_by_damage(&self) -> Reserved {
+        let damaged = self.quarantine.damaged();
+        Reserved { busy: damaged.clone(), damaged, jobs: Vec::new() }
+    }
+
+    /// The keyspaces with a running job.
+    pub(super) fn with_jobs(&self) -> impl Iterator<Item = KeyspaceId> {
+        self.running.keys().copied()
+    }
+
     /// Reserves the inputs of a task, the keys that it may write as `job`, and what it takes of the
     /// device. Requires: a job of the keyspace has begun.
     pub(super) fn take(

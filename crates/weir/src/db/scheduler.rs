@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::sched;
 use crate::compaction::execute::{Finished, Job, JobContext, Progress};
 use crate::db::compactions::Due;
@@ -324,6 +325,9 @@ impl Engine {
                 Due::Short(needed) => return Err(self.does_not_fit(&mut state, &device, needed)),
             }
         }
-        Ok(true)
+        // Nobody waits for a merge that runs because writers rest, but for what it keeps back: after
+        // a change of the policy all of the tree may be due.
+        let with_jobs: Vec<KeyspaceId> = state.with_jobs().collect();
+        Ok(!with_jobs.into_iter().any(|id| self.is_due_behind_jobs(&mut state, &root, id)))
     }
 }
