@@ -325,8 +325,8 @@ impl Engine {
                 Due::Short(needed) => return Err(self.does_not_fit(&mut state, &device, needed)),
             }
         }
-        // Nobody waits for a merge that runs because writers rest, but for what it keeps back: after
-        // a change of the policy all of the tree may be due.
+        // Nobody waits for a merge that runs because writers rest, but for what it keeps back:
+        // after a change of the policy all of the tree may be due.
         let with_jobs: Vec<KeyspaceId> = state.with_jobs().collect();
         Ok(!with_jobs.into_iter().any(|id| self.is_due_behind_jobs(&mut state, &root, id)))
     }
