@@ -146,9 +146,11 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 fn show_logs(logs: Option<[(u64, u64); 2]>, out: &mut dyn Write) -> Result<()> {
-    for (name, (files, bytes)) in
-        ["write-ahead log", "version log"].iter().zip(logs.unwrap_or_default())
-    {
+    let Some(logs) = logs else {
+        writeln!(out, "a store in a directory, whose files cannot be listed: logs not known")?;
+        return Ok(());
+    };
+    for (name, (files, bytes)) in ["write-ahead log", "version log"].iter().zip(logs) {
         let files =
             if files == 1 { "1 file".to_owned() } else { format!("{} files", Count(files)) };
         writeln!(out, "{name}: {files}, {}", Bytes(bytes))?;

@@ -29,6 +29,7 @@ pub(crate) struct RequestsArgs {
     /// What goes on beside synced inserts: nothing; the store flushes and compacts 16 MB/s that
     /// another thread writes; or somebody else on the same disk syncs files of 64 KiB
     #[arg(long, default_value = Beside::Nothing.name(), value_parser = besides())]
+    #[arg(requires = "latency")]
     beside: String,
     /// Fill stores of these policies with pairs of 116 bytes instead, until their devices are full
     #[arg(long, value_name = "POLICY", value_delimiter = ',', conflicts_with = "latency")]

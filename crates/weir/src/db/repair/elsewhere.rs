@@ -1,8 +1,8 @@
 //! The place of a new tree that is not the damaged store's own.
 //!
 //! It is opened when it is known that there is something to write, and must hold nothing. Its
-//! root record is written last, so that one that was cut off is no store: a file or a device can be
-//! taken again as it is, a directory is removed by hand.
+//! root record is written last, so that one that was cut off is no store: a directory is removed by
+//! hand, a file or a device formatted again, since trailers of what was written stay in it.
 //!
 //! Not here: what is written (`rebuild`).
 
@@ -23,6 +23,8 @@ pub(super) enum Elsewhere {
     Place(Location),
     /// Opened, locked, and empty but for what this repair wrote.
     Open(Arc<dyn Storage>),
+    /// It could not be opened.
+    Failed,
 }
 
 impl Repair {
@@ -44,6 +46,7 @@ impl Repair {
         else {
             return Ok(());
         };
+        self.elsewhere = Some(Elsewhere::Failed);
         let options = OpenOptions { create: true, read_only: false };
         let target = place.open(options, false, &Arc::new(IoCounters::default()))?;
         let has_tables = !target.list_tables()?.is_empty();
@@ -65,8 +68,11 @@ impl Repair {
     /// Unlocks the other place; if the repair has failed, without what it wrote.
     pub(super) fn leave_target(&self, done: bool) {
         let Some(Elsewhere::Open(target)) = &self.elsewhere else { return };
-        for uid in target.list_tables().unwrap_or_default().into_iter().filter(|_| !done) {
-            target.remove_table(uid).ignore_error("nothing names it");
+        // A root that an error was told of may be there all the same, and name them.
+        if !done && matches!(target.read_root_record(), Ok(None)) {
+            for uid in target.list_tables().unwrap_or_default() {
+                target.remove_table(uid).ignore_error("nothing names it");
+            }
         }
         target.unlock();
     }

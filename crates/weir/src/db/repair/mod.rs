@@ -164,6 +164,7 @@ fn repair_found(
         from_trailers: how.from_trailers,
         elsewhere: into.map(Elsewhere::Place),
         written: Vec::new(),
+        unfinished: Vec::new(),
         report: RepairReport::default(),
         replaced: Vec::new(),
     };
@@ -187,6 +188,8 @@ struct Repair {
     elsewhere: Option<Elsewhere>,
     /// The uids that trailers have, of tables that are not there any more, too.
     written: Vec<TableUid>,
+    /// Those of them that a repair wrote that was cut off.
+    unfinished: Vec<TableUid>,
     report: RepairReport,
     /// What is removed once the root record no longer names it, and whether it was copied.
     replaced: Vec<(Object, bool)>,
@@ -513,7 +516,9 @@ impl Repair {
         if salvage.root_fault.is_some() {
             objects.push(Object::Root);
         }
-        if salvage.root_fault.is_some() || rebuilt {
+        // A base that no root names may be all that is left of what the named log has lost.
+        let goes_over = salvage.log_fault.is_some() && !self.aside.finds_all_tables();
+        if salvage.root_fault.is_some() || rebuilt || goes_over {
             for number in self.storage.list_logs(LogKind::Versions)? {
                 // Sound or not: it goes when the new one is there.
                 let unused = number != salvage.log || rebuilt;

@@ -226,7 +226,11 @@ impl Repair {
         let orphans: Vec<_> = orphans.filter(|meta| !named.contains(&meta.uid)).collect();
         for state in root.keyspaces.iter() {
             let gone = state.version.tables().map(|table| table.meta());
-            for meta in gone.filter(|meta| !present.contains(&meta.uid)) {
+            // All that an unfinished one was made of is there.
+            let unfinished = |meta: &TableMeta| self.unfinished.binary_search(&meta.uid).is_ok();
+            let gone: Vec<&TableMeta> =
+                gone.filter(|meta| !present.contains(&meta.uid) && !unfinished(meta)).collect();
+            for meta in gone {
                 let newer = |orphan: &&TableMeta| {
                     orphan.seq_max >= meta.seq_min && keys_overlap(orphan, meta)
                 };

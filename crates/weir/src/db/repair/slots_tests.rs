@@ -310,6 +310,7 @@ fn cut_everywhere(lost: &SimDisk) {
             let renamed = [&again, &report].map(|report| report.renamed_keyspaces.len());
             let same = renamed[0] <= renamed[1] && again.tables_sound == report.tables_sound;
             assert!(same || again.healthy, "{again}\n{}", place());
+            assert!(again.lost_tables.is_empty(), "{again}\n{}", place());
             assert!(contents(&image) == expected, "{again}\n{}", place());
         }
     }
@@ -423,6 +424,7 @@ fn a_store_in_use_is_built_elsewhere() {
     let small = formatted(8 << 20);
     let error = into(&disk, Location::File(small.dir(), NAME.into())).expect_err("too small");
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert!(!error.to_string().contains("--into"), "{error}");
     assert!(contents(&small).is_empty());
     let file = formatted(32 << 20);
     into(&disk, Location::File(file.dir(), NAME.into())).expect("room enough");

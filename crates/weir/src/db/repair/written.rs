@@ -42,7 +42,8 @@ impl Repair {
         self.written = written.uids;
         let mut left_out = written.fragments;
         let (mut sound, mut damaged) = (Vec::new(), Vec::new());
-        for candidate in candidates(salvage, written.tables, &written.unfinished) {
+        self.unfinished = written.unfinished;
+        for candidate in candidates(salvage, written.tables, &self.unfinished) {
             match self.is_sound(&candidate) {
                 Ok(()) => sound.push(candidate),
                 Err(error) => {
