@@ -19,7 +19,8 @@ what runs
                         (only moved up; only merged down), weir-tiered, weir-tiered-up
                         (the policy; with hot ranges moved up),
                         rocksdb-warm-flush, rocksdb-warm-all (prepopulate_block_cache),
-                        rocksdb-larger (a cache of 106 %); and lmdb, a B+tree
+                        rocksdb-larger (a cache of 106 %), rocksdb-read-triggered
+                        (tables that are read much are compacted); and lmdb, a B+tree
   --workloads LIST      comma-separated                                      (a dozen)
   --rows LIST           equal: the settings below for all; defaults: each
                         engine's own                                         (equal,defaults)

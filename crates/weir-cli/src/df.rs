@@ -167,6 +167,7 @@ fn slots_json(space: &SlotSpace, kept_back_bytes: u64) -> serde_json::Value {
         "largest_free_run": space.largest_free_run, "tables": space.tables,
         "extents": space.extents, "log_segments": space.log_segments,
         "log_segments_free": space.log_segments_free, "log_segment_bytes": space.log_segment_bytes,
+        "log_unit_bytes": space.log_unit_bytes,
         "version_log_bytes": space.version_log_bytes,
     })
 }

@@ -23,6 +23,14 @@ pub(crate) struct FormatArgs {
     /// Bytes of the write-ahead log's area, at least 1m [default: a sixteenth, at most 256m]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     log_size: Option<u64>,
+    /// What a synced commit is padded to in the write-ahead log: 4k, 512 or 8 bytes, at least
+    /// --atomic-bytes [default: 4k]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    log_unit: Option<u64>,
+    /// What the device writes wholly or not at all, also when power fails, as its maker promises:
+    /// 8 bytes to 4k [default: 4k, whatever it says of its sectors]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    atomic_bytes: Option<u64>,
     /// Format it although it holds something, which is lost
     #[arg(long)]
     force: bool,
@@ -37,6 +45,7 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> Result<()> {
     options.size = args.size;
     options.slot_bytes = args.slot_size;
     options.log_bytes = args.log_size;
+    (options.log_unit, options.atomic_bytes) = (args.log_unit, args.atomic_bytes);
     (options.force, options.zero) = (args.force, args.zero);
     weir::format(&args.path, &options)?;
     // The first opening makes it a whole store, which commands that only read can open.

@@ -131,7 +131,7 @@ impl Runner {
     /// # Errors
     /// The sentence that says why it could not be opened.
     pub fn new(seed: u64) -> Checked<Self> {
-        Self::on(Disk::new(), seed)
+        Self::on(Disk::drawn(seed), seed)
     }
 
     /// A new store on this empty disk.

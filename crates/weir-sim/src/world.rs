@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weir::sim::{
-    CrashPolicy, Dir, Faults, FaultyDir, Replayer, Settings, SimDisk, SimOptions, Simulation,
+    CrashPolicy, Dir, Faults, FaultyDir, Replayer, Settings, SimDisk, SimOptions, Simulation, Torn,
     format_in,
 };
 use weir::{Builder, Db, FormatOptions};
@@ -29,9 +29,20 @@ pub fn policy_name(policy: usize) -> String {
     CrashPolicy::ALL.get(policy % POLICIES).map_or_else(String::new, |p| format!("{p:?}"))
 }
 
-fn policy(number: usize) -> CrashPolicy {
-    CrashPolicy::ALL[number % POLICIES]
+/// Policy `number`, on a disk that writes so many bytes wholly or not at all, if that is less than
+/// a page: one that tears pages is another disk.
+fn policy(number: usize, atomic_bytes: u64) -> CrashPolicy {
+    match CrashPolicy::ALL[number % POLICIES] {
+        CrashPolicy::TornLast(Torn::Page) if atomic_bytes < PAGE => {
+            CrashPolicy::TornLast(Torn::Garbage)
+        }
+        CrashPolicy::TornPages(density) if atomic_bytes < PAGE => CrashPolicy::Random(density),
+        policy => policy,
+    }
 }
+
+/// Bytes of a page, which disks write wholly or not at all or tear as one.
+const PAGE: u64 = 4096;
 
 /// A simulated disk. A clone is the same disk.
 #[derive(Clone)]
@@ -40,6 +51,8 @@ pub struct Disk {
     pub sim: SimDisk,
     /// Whether the store is in one file of it, in slots.
     slots: bool,
+    /// The unit of such a store's write-ahead log, in bytes.
+    log_unit: u64,
 }
 
 /// Whether new disks hold their stores in slots.
@@ -66,24 +79,33 @@ impl Disk {
     /// A disk without a store.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(SimDisk::new(SimOptions::default()), SLOTS.load(Ordering::Relaxed))
+        Self::with(SimDisk::new(SimOptions::default()), SLOTS.load(Ordering::Relaxed), PAGE)
+    }
+
+    /// The same, of which `seed` draws the unit of the write-ahead log, if it is in slots.
+    #[must_use]
+    pub fn drawn(seed: u64) -> Self {
+        let slots = SLOTS.load(Ordering::Relaxed);
+        let unit = if slots { [PAGE, PAGE, 512, 8][(seed % 4) as usize] } else { PAGE };
+        Self::with(SimDisk::new(SimOptions::default()), slots, unit)
     }
 
     /// The same, one that records its changes.
     #[must_use]
-    pub fn recording() -> Self {
-        let Self { sim, slots } = Self::new();
-        Self { sim: sim.recorded(), slots }
+    pub fn recording(seed: u64) -> Self {
+        let Self { sim, slots, log_unit } = Self::drawn(seed);
+        Self { sim: sim.recorded(), slots, log_unit }
     }
 
-    fn with(sim: SimDisk, slots: bool) -> Self {
+    fn with(sim: SimDisk, slots: bool, log_unit: u64) -> Self {
         if slots {
             let mut options = FormatOptions::new();
             (options.slot_bytes, options.log_bytes) = (Some(64 << 10), Some(8 << 20));
+            (options.log_unit, options.atomic_bytes) = (Some(log_unit), Some(log_unit));
             let formatted = format_in(&sim.dir(), STORE_FILE, STORE_BYTES, &options);
             formatted.expect("a simulated disk without faults is formatted");
         }
-        Self { sim, slots }
+        Self { sim, slots, log_unit }
     }
 
     /// A builder for the store on this disk through `dir`, which is over it.
@@ -112,14 +134,14 @@ impl Disk {
     /// there, what was not synced can still be lost.
     #[must_use]
     pub fn kill(&self) -> Self {
-        Self { sim: self.sim.fork(), slots: self.slots }
+        Self { sim: self.sim.fork(), ..*self }
     }
 
     /// The disk after a power loss.
     #[must_use]
     pub fn power_loss(&self, number: u8, seed: u32) -> Self {
-        let sim = self.sim.crash(policy(usize::from(number)), u64::from(seed));
-        Self { sim, slots: self.slots }
+        let policy = policy(usize::from(number), self.log_unit);
+        Self { sim: self.sim.crash(policy, u64::from(seed)), ..*self }
     }
 
     /// Leaves what every opening leaves, the lock file.
@@ -251,19 +273,20 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<ActorHa
 pub struct Walk {
     replayer: Replayer,
     slots: bool,
+    log_unit: u64,
 }
 
 impl Walk {
     /// A walk over what the disk has recorded.
     #[must_use]
     pub fn over(disk: &Disk) -> Self {
-        Self { replayer: disk.sim.replayer(), slots: disk.slots }
+        Self { replayer: disk.sim.replayer(), slots: disk.slots, log_unit: disk.log_unit }
     }
 
     /// Another walk over the same recording.
     #[must_use]
     pub fn again(&self) -> Self {
-        Self { replayer: self.replayer.restarted(), slots: self.slots }
+        Self { replayer: self.replayer.restarted(), ..*self }
     }
 
     /// Changes in the recording.
@@ -287,13 +310,13 @@ impl Walk {
     /// The disk after a power loss after `x` changes; it records what happens on it if `record`.
     pub fn image(&mut self, x: usize, number: usize, seed: u64, record: bool) -> Disk {
         self.replayer.go_to(x);
-        let policy = policy(number);
+        let policy = policy(number, self.log_unit);
         let sim = if record {
             self.replayer.recording_image(policy, seed)
         } else {
             self.replayer.image(policy, seed)
         };
-        Disk { sim, slots: self.slots }
+        Disk { sim, slots: self.slots, log_unit: self.log_unit }
     }
 
     /// The last changes, for messages.

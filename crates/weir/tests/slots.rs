@@ -267,3 +267,42 @@ fn long_keys_do_not_fill_the_version_log() {
     assert_eq!(db.iter().count() as u64, written);
     db.close().unwrap();
 }
+
+/// Goal: a smaller unit of the log is taken only where the device is said to write it wholly; then
+/// a segment holds more synced commits, and all of them are found again. Method: a hundred synced
+/// puts of some 60 bytes with each unit, the segments that the log has then, a copy that is opened
+/// as after a kill.
+#[test]
+fn the_unit_of_the_log_is_chosen() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    let sized = FormatOptions::new().size(16 * MIB).force(true);
+    for (options, says) in [
+        (sized.log_unit(512), "atomic_bytes"),
+        (sized.log_unit(8).atomic_bytes(512), "acknowledged"),
+        (sized.log_unit(1024).atomic_bytes(512), "choose 4096"),
+        (sized.atomic_bytes(4), "a power of two"),
+    ] {
+        let error = format(&path, &options).expect_err(says);
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    let mut held = Vec::new();
+    for unit in [4096, 512, 8] {
+        format(&path, &sized.log_unit(unit).atomic_bytes(8)).unwrap();
+        let db = Db::open(&path).unwrap();
+        assert_eq!(db.slot_space().unwrap().log_unit_bytes, unit);
+        for n in 0..100 {
+            db.put_with(key(n), [b'v'; 60], Durability::Sync).unwrap();
+        }
+        held.push(db.metrics().log_bytes_live);
+        // As after a kill: the memtable is lost.
+        let copy = dir.path().join("copy.weir");
+        std::fs::copy(&path, &copy).unwrap();
+        db.close().unwrap();
+        let db = Db::open(&copy).unwrap();
+        assert_eq!(db.iter().count(), 100, "unit {unit}");
+        db.close().unwrap();
+    }
+    assert!(held[0] >= 5 * held[1] && held[1] >= held[2], "{held:?}");
+}

@@ -57,6 +57,7 @@ pub fn variants() -> Vec<Box<dyn EngineKind>> {
         Box::new(rocksdb::Kind { warms: rocksdb::Warms::Flushes, ..rocksdb::Kind::default() }),
         Box::new(rocksdb::Kind { warms: rocksdb::Warms::All, ..rocksdb::Kind::default() }),
         Box::new(rocksdb::Kind { cache_percent: 106, ..rocksdb::Kind::default() }),
+        Box::new(rocksdb::Kind { read_triggered: true, ..rocksdb::Kind::default() }),
         Box::new(lmdb::Kind),
     ]
 }

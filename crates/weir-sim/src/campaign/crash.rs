@@ -307,7 +307,7 @@ pub fn record(seed: u64, steps: u64, cell: Option<Cell>) -> Result<Recording, St
     let alone = seed.is_multiple_of(2);
     let drawn = options.clone();
     let (disk, history) = world::simulate(schedule, move || {
-        let disk = Disk::recording();
+        let disk = Disk::recording(seed);
         let db = open(&disk, seed, &drawn)?;
         let mut spaces = vec![Some(db.default_keyspace().clone())];
         let mut history = History::new(writers, &PERMANENT[..1]);

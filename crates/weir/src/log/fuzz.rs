@@ -5,8 +5,8 @@ use super::{GroupLink, LogPosition, LogSource, groups_behind, is_blank, peek, re
 use crate::base::coding::Reader;
 use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
 use crate::device::sim::{SimDisk, SimOptions};
-use crate::storage::LogKind;
 use crate::storage::files::Files;
+use crate::storage::{LOG_UNIT_BYTES, LogKind};
 
 /// Lineage of the fuzzed store.
 const LINEAGE: Lineage = Lineage::new(7);
@@ -63,7 +63,7 @@ fn seal(bytes: &mut [u8], kind: LogKind, number: SegmentNumber, prev_crc: u32) -
         let mut encoded = Vec::new();
         prev_crc = header.encode(seed, &mut encoded);
         bytes[offset as usize..start as usize].copy_from_slice(&encoded);
-        offset = header.next_offset(offset);
+        offset = header.next_offset(offset, LOG_UNIT_BYTES);
     }
     prev_crc
 }

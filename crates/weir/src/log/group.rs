@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=c821697fc3f8
+// FORMAT: docs/format/log.md sha=a735f702c580
 //! The bytes of one commit group: header, payload, and the payload of a `SegmentStart`.
 //!
 //! Pure functions over byte slices. Sizes and offsets are those of docs/format/log.md.
@@ -42,12 +42,12 @@ pub(crate) const GROUP_HEADER_BYTES_MAX: usize = FIXED_BYTES + 5 + 10 + 10 + 5 +
 /// fragmented.
 pub(crate) const GROUP_PAYLOAD_MAX: u64 = 1 << 30;
 
-/// The unit that a synced group is padded to, in bytes: the largest physical sector of common
-/// disks, so that no later write touches a sector which holds acknowledged groups (H37).
-pub(super) const PAD_BYTES: u64 = 4096;
+/// A page: the unit of the page cache.
+pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// Flag in the tag: the next group starts at the next multiple of [`PAD_BYTES`]. The type is in the
-/// four bits below.
+/// Flag in the tag: the next group starts at the next multiple of the log's unit
+/// ([`LogRegion::unit`](crate::storage::LogRegion::unit)), so that no later write touches a sector
+/// which holds acknowledged groups (H37). The type is in the four bits below.
 const PAD_AFTER: u8 = 1 << 4;
 
 /// Newest format version of a log, stored in every `SegmentStart`. 1: the first; 2: with a nonce,
@@ -195,10 +195,10 @@ impl Header {
         self.header_bytes() + u64::from(self.payload_len)
     }
 
-    /// Where the next group starts if this one starts at `offset`.
-    pub(super) fn next_offset(&self, offset: u64) -> u64 {
+    /// Where the next group starts if this one starts at `offset` of a log with this unit.
+    pub(super) fn next_offset(&self, offset: u64, unit: u64) -> u64 {
         let end = offset + self.group_bytes();
-        if self.pad_after { end.next_multiple_of(PAD_BYTES) } else { end }
+        if self.pad_after { end.next_multiple_of(unit) } else { end }
     }
 }
 

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=c821697fc3f8
+// FORMAT: docs/format/log.md sha=a735f702c580
 //! Commit groups in numbered segments: the framing that the write-ahead log and the version log
 //! share.
 //!

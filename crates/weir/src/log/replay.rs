@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::group::{
-    GROUP_HEADER_BYTES_MAX, GROUP_HEADER_BYTES_MIN, GroupType, Header, LATEST, MAGIC, PAD_BYTES,
+    GROUP_HEADER_BYTES_MAX, GROUP_HEADER_BYTES_MIN, GroupType, Header, LATEST, MAGIC, PAGE_BYTES,
     SegmentStart, payload_crc, seed,
 };
 use super::{GroupLink, LogPosition};
@@ -20,7 +20,7 @@ use crate::base::checksum::{crc_append, mask};
 use crate::base::coding::to_usize;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
-use crate::storage::{LogKind, LogRegion, Object, Storage};
+use crate::storage::{LOG_UNIT_BYTES, LogKind, LogRegion, Object, Storage};
 
 /// Bytes of one read: 256 KiB; larger sequential reads are not cheaper per byte.
 pub(super) const WINDOW_BYTES: u64 = 256 << 10;
@@ -324,6 +324,11 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// What its groups are padded to.
+    fn unit(&self) -> u64 {
+        self.current.as_ref().map_or(LOG_UNIT_BYTES, |segment| segment.region.unit())
+    }
+
     /// A segment of this log.
     fn segment(&self, number: SegmentNumber) -> Result<Segment> {
         Segment::open(self.storage, self.kind, self.lineage, (number, self.nonce))
@@ -378,7 +383,7 @@ impl Replay<'_> {
             self.fragments = None;
         }
         self.opening = header.opening;
-        self.offset = header.next_offset(offset);
+        self.offset = header.next_offset(offset, self.unit());
         self.chain = GroupLink { segment, lsn: header.lsn, crc };
         self.durable_lsn = self.durable_lsn.max(header.durable_lsn);
     }
@@ -516,7 +521,7 @@ impl Replay<'_> {
             }
         }
         // The page that the group before ends in need not be whole.
-        if len.checked_next_multiple_of(PAD_BYTES).is_some_and(|end| end < self.offset) {
+        if len.checked_next_multiple_of(PAGE_BYTES).is_some_and(|end| end < self.offset) {
             return Ok(Some((self.path(), len, SHORT)));
         }
         if self.numbers.contains(&next) {
@@ -742,7 +747,7 @@ pub(crate) fn is_blank(
     }
 }
 
-const _: () = assert!(PAD_BYTES > GROUP_HEADER_BYTES_MAX as u64);
+const _: () = assert!(PAGE_BYTES > GROUP_HEADER_BYTES_MAX as u64);
 const _: () = assert!(WINDOW_BYTES > START_BYTES_MAX);
 const _: () =
     assert!(to_usize(START_BYTES_MAX) >= GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES_MAX);

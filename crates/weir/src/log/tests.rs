@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::group::{
-    GROUP_HEADER_BYTES_MAX, GROUP_HEADER_BYTES_MIN, Header, PAD_BYTES, SegmentStart,
+    GROUP_HEADER_BYTES_MAX, GROUP_HEADER_BYTES_MIN, Header, PAGE_BYTES, SegmentStart,
 };
 use super::replay::WINDOW_BYTES;
 use super::test_storage::{Effect, Fault, MemStorage};
@@ -143,10 +143,10 @@ fn synced_groups_end_their_sector() {
     let storage = MemStorage::default();
     let mut writer = start_segment(&storage, 1, 1, 0, GroupLink::ORIGIN);
     writer.append(GroupType::Full, &[b"a"], 1, true, Lsn::ZERO).unwrap();
-    assert_eq!(writer.position().offset, PAD_BYTES);
+    assert_eq!(writer.position().offset, PAGE_BYTES);
     writer.append(GroupType::Full, &[b"b"], 1, false, lsn(1)).unwrap();
     writer.append(GroupType::Full, &[], 0, true, lsn(1)).unwrap();
-    assert_eq!(writer.position().offset, 2 * PAD_BYTES);
+    assert_eq!(writer.position().offset, 2 * PAGE_BYTES);
     let (got, end) = read(&storage, 3).unwrap();
     assert_eq!(got, [b"a".to_vec(), b"b".to_vec(), vec![]]);
     assert_eq!((end.next, end.durable_lsn), (writer.position(), lsn(3)));

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use super::group::{
-    GROUP_HEADER_BYTES_MAX, GROUP_PAYLOAD_MAX, GroupType, Header, PAD_BYTES, SegmentStart,
+    GROUP_HEADER_BYTES_MAX, GROUP_PAYLOAD_MAX, GroupType, Header, PAGE_BYTES, SegmentStart,
     payload_crc, seed,
 };
 use super::{GroupLink, LogPosition};
@@ -62,6 +62,8 @@ pub(crate) struct SegmentWriter {
     /// Whether the first write to each page covers all of it: the region holds groups of an
     /// obsolete segment.
     stale: bool,
+    /// What a group is padded to that will be synced, in bytes.
+    unit_bytes: u64,
     seed: u32,
     offset: u64,
     appended_bytes: u64,
@@ -111,6 +113,7 @@ impl SegmentWriter {
         };
         let mut writer = Self {
             stale: region.is_stale(),
+            unit_bytes: region.unit(),
             region,
             identity,
             capacity,
@@ -163,10 +166,10 @@ impl SegmentWriter {
         self.chain
     }
 
-    /// Whether no unit of [`PAD_BYTES`] that holds groups will be written again: the next group
-    /// starts in a new unit, or the segment has no room for one.
+    /// Whether no unit of the log that holds groups will be written again: the next group starts in
+    /// a new unit, or the segment has no room for one.
     pub(crate) fn is_settled(&self) -> bool {
-        self.held == 0 && (self.offset.is_multiple_of(PAD_BYTES) || self.room() == 0)
+        self.held == 0 && (self.offset.is_multiple_of(self.unit_bytes) || self.room() == 0)
     }
 
     /// Bytes of the groups that are held.
@@ -179,9 +182,9 @@ impl SegmentWriter {
         self.sealed && self.held > 0
     }
 
-    /// Number of the unit of [`PAD_BYTES`] that the next group starts in.
+    /// Number of the unit of the log that the next group starts in.
     pub(crate) fn unit(&self) -> u64 {
-        self.offset / PAD_BYTES
+        self.offset / self.unit_bytes
     }
 
     /// The segment's number.
@@ -313,7 +316,7 @@ impl SegmentWriter {
             How::Write | How::WriteAndPad => self.write_bytes(&header, parts)?,
         };
         self.appended_bytes += header.group_bytes();
-        let next_offset = header.next_offset(self.offset);
+        let next_offset = header.next_offset(self.offset, self.unit_bytes);
         assert!(next_offset > self.offset, "offset {next_offset} after offset {}", self.offset);
         self.offset = next_offset;
         self.chain = GroupLink { segment: self.identity.segment, lsn: header.lsn, crc: checksum };
@@ -333,9 +336,9 @@ impl SegmentWriter {
     /// `next`.
     fn padding(&self, end: u64, next: u64) -> usize {
         let (from, mut to) = (self.offset - self.held as u64, next);
-        if self.stale && end.next_multiple_of(PAD_BYTES) > from.next_multiple_of(PAD_BYTES) {
+        if self.stale && end.next_multiple_of(PAGE_BYTES) > from.next_multiple_of(PAGE_BYTES) {
             // The write is the first to its last page.
-            to = end.next_multiple_of(PAD_BYTES);
+            to = end.next_multiple_of(PAGE_BYTES);
         }
         if self.capacity != 0 {
             to = to.min(self.capacity);
@@ -350,18 +353,18 @@ impl SegmentWriter {
 
     /// Writes what is held, header, payload and padding in one request.
     fn write_bytes(&mut self, header: &Header, parts: &[&[u8]]) -> Result<u32> {
-        const ZEROS: [u8; to_usize(PAD_BYTES)] = [0; to_usize(PAD_BYTES)];
+        const ZEROS: [u8; to_usize(PAGE_BYTES)] = [0; to_usize(PAGE_BYTES)];
         let (from, end) = (self.offset - self.held as u64, self.offset + header.group_bytes());
-        let padding = self.padding(end, header.next_offset(self.offset));
+        let padding = self.padding(end, header.next_offset(self.offset, self.unit_bytes));
         let bytes = end + padding as u64 - from;
         let copied = to_usize(u64::from(header.payload_len)) <= COPIED_PAYLOAD_BYTES_MAX;
-        let is_whole = |bytes: u64| bytes.is_multiple_of(PAD_BYTES);
+        let is_whole = |bytes: u64| bytes.is_multiple_of(PAGE_BYTES);
         let pages = header.pad_after && self.held == 0 && is_whole(from) && is_whole(bytes);
         self.buf.truncate(self.held);
         if copied && pages {
             // In memory as a device takes it, without another copy. It is not moved below.
-            self.buf.reserve(to_usize(bytes + PAD_BYTES));
-            self.buf.resize(self.buf.as_ptr().align_offset(to_usize(PAD_BYTES)), 0);
+            self.buf.reserve(to_usize(bytes + PAGE_BYTES));
+            self.buf.resize(self.buf.as_ptr().align_offset(to_usize(PAGE_BYTES)), 0);
         }
         let skipped = self.buf.len() - self.held;
         let checksum = header.encode(self.seed, &mut self.buf);

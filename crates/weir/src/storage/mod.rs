@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=c821697fc3f8
+// FORMAT: docs/format/log.md sha=a735f702c580
 //! LSM objects (tables, logs, one root) as bytes on a device.
 //!
 //! Not here: version edits, key order. The form is a directory (`files`); a raw device or one
@@ -56,6 +56,10 @@ pub enum LogKind {
     /// The log of version edits.
     Versions = 2,
 }
+
+/// What synced groups of a log are padded to where a form says nothing else: the largest physical
+/// sector of common disks, and a page of the page cache, which a sync writes as a whole.
+pub const LOG_UNIT_BYTES: u64 = 4096;
 
 /// Most bytes of a root record: with what a form keeps beside it, it fits a page of 4 KiB.
 pub const ROOT_RECORD_BYTES_MAX: usize = 3 << 10;
@@ -287,6 +291,12 @@ pub trait LogRegion: Send + Sync {
     fn capacity(&self) -> Result<u64>;
     /// Whether it grows as it is written.
     fn grows(&self) -> bool;
+    /// What a group is padded to that will be synced, in bytes: what the device writes whole or not
+    /// at all is a part of it, so that a later write puts nothing at risk that was acknowledged
+    /// (H37). The log's replay has to know it.
+    fn unit(&self) -> u64 {
+        LOG_UNIT_BYTES
+    }
     /// Whether bytes that nobody has written may be those of an earlier log; otherwise they are
     /// zeros.
     fn is_stale(&self) -> bool;

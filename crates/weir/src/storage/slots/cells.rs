@@ -192,6 +192,7 @@ impl Cells {
 pub(super) struct CellLog {
     pub(super) part: Cell,
     pub(super) capacity: u64,
+    pub(super) unit: u64,
     pub(super) name: String,
     /// Refuses writes once the store was closed.
     pub(super) writable: Arc<dyn Fn() -> Result<()> + Send + Sync>,
@@ -222,6 +223,9 @@ impl LogRegion for CellLog {
     }
     fn grows(&self) -> bool {
         false
+    }
+    fn unit(&self) -> u64 {
+        self.unit
     }
     fn is_stale(&self) -> bool {
         true

@@ -11,9 +11,12 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::prng::Prng;
 use crate::device::File;
+use crate::storage::LOG_UNIT_BYTES;
 use crate::storage::slots::CELLS_MAX;
 use crate::storage::slots::page::{HEAD_MAGIC, PAGE_BYTES, Uuid};
-use crate::storage::slots::superblock::{AREAS_END, Area, AreaKind, Superblock, Superblocks};
+use crate::storage::slots::superblock::{
+    AREAS_END, Area, AreaKind, LOG_UNITS, Superblock, Superblocks,
+};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -71,6 +74,17 @@ pub struct FormatOptions {
     /// Bytes of the area of the write-ahead log, at least 1 MiB. Default: a sixteenth of the
     /// device, at most 256 MiB. No value can be larger than a quarter of it.
     pub log_bytes: Option<u64>,
+    /// What a commit with [`Durability::Sync`](crate::Durability::Sync) is padded to in the
+    /// write-ahead log, in bytes: 4,096, 512 or 8; at least
+    /// [`atomic_bytes`](field@Self::atomic_bytes). A smaller unit keeps more commits in a segment
+    /// of the log, and a replay reads less; the device is written to as before, in whole pages of
+    /// 4 KiB, of which one is written again by each commit that shares it. Default: 4,096.
+    pub log_unit: Option<u64>,
+    /// The bytes that the device writes wholly or not at all, a power cut in the middle included,
+    /// and without damage to those beside them: as its maker says. What a device or a file system
+    /// tells of its sectors is no promise of that. A power of two from 8 to 4,096. Default: 4,096,
+    /// whatever the device says.
+    pub atomic_bytes: Option<u64>,
     /// Takes the file or the device although it holds something, which is lost.
     pub force: bool,
     /// Overwrites the slots with zeros, too. It takes as long as writing the whole device; then a
@@ -107,6 +121,20 @@ impl FormatOptions {
         self
     }
 
+    /// Sets [`log_unit`](field@Self::log_unit).
+    #[must_use]
+    pub fn log_unit(mut self, bytes: u64) -> Self {
+        self.log_unit = Some(bytes);
+        self
+    }
+
+    /// Sets [`atomic_bytes`](field@Self::atomic_bytes).
+    #[must_use]
+    pub fn atomic_bytes(mut self, bytes: u64) -> Self {
+        self.atomic_bytes = Some(bytes);
+        self
+    }
+
     /// Sets [`force`](field@Self::force).
     #[must_use]
     pub fn force(mut self, yes: bool) -> Self {
@@ -119,6 +147,35 @@ impl FormatOptions {
     pub fn zero(mut self, yes: bool) -> Self {
         self.zero = yes;
         self
+    }
+
+    /// The unit of the write-ahead log.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no such unit, or the device may tear it.
+    fn checked_log_unit(&self) -> Result<u64> {
+        let unit = self.log_unit.unwrap_or(LOG_UNIT_BYTES);
+        let atomic = self.atomic_bytes.unwrap_or(LOG_UNIT_BYTES);
+        if !LOG_UNITS.contains(&unit) {
+            return Err(Error::invalid(format!(
+                "a log unit of {unit} bytes: choose 4096, 512 or 8"
+            )));
+        }
+        if !atomic.is_power_of_two() || !(8..=LOG_UNIT_BYTES).contains(&atomic) {
+            return Err(Error::invalid(format!(
+                "{atomic} bytes that the device writes wholly or not at all: name a power of two \
+                 from 8 to 4096"
+            )));
+        }
+        if unit < atomic {
+            return Err(Error::invalid(format!(
+                "a log unit of {unit} bytes is smaller than the {atomic} bytes that the device is \
+                 known to write wholly or not at all: a power cut could damage commits that were \
+                 acknowledged. Choose a larger unit or, if the device's maker promises it, say \
+                 that the device writes {unit} bytes so (atomic_bytes, `--atomic-bytes {unit}`)"
+            )));
+        }
+        Ok(unit)
     }
 
     /// The first superblock of a device of `bytes` bytes.
@@ -182,7 +239,7 @@ impl FormatOptions {
             )));
         }
         areas.push(Area { kind: AreaKind::Slots, space: 0, offset: slots, bytes: room });
-        let log_unit = PAGE_BYTES as u64;
+        let log_unit = self.checked_log_unit()?;
         Ok(Superblock { uuid, generation: 1, slot_bytes, cell_bytes, log_unit, areas, root: None })
     }
 }

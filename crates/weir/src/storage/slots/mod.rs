@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=c327c9ef53a5
+// FORMAT: docs/format/slots.md sha=ca639c472c39
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,
@@ -31,8 +31,8 @@ use crate::storage::slots::page::PAGE_BYTES;
 use crate::storage::slots::superblock::{Area, AreaKind, RootCopy, Superblock, Superblocks};
 use crate::storage::slots::table::Space;
 use crate::storage::{
-    FreeAreas, FreeSpace, LiveTable, LogBytes, LogKind, LogRegion, Object, Storage, TableSource,
-    TableWriter, WrittenTable,
+    FreeAreas, FreeSpace, LOG_UNIT_BYTES, LiveTable, LogBytes, LogKind, LogRegion, Object, Storage,
+    TableSource, TableWriter, WrittenTable,
 };
 
 mod cells;
@@ -95,6 +95,8 @@ pub struct SlotSpace {
     pub log_segments_free: u64,
     /// Bytes that a segment of the write-ahead log has.
     pub log_segment_bytes: u64,
+    /// What synced groups of the write-ahead log are padded to, in bytes.
+    pub log_unit_bytes: u64,
     /// Bytes that a version log has: one half of its area.
     pub version_log_bytes: u64,
 }
@@ -106,6 +108,8 @@ pub(crate) struct Slots {
     superblocks: Mutex<Superblocks>,
     halves: Cells,
     cells: Cells,
+    /// What synced groups of the write-ahead log are padded to, in bytes.
+    log_unit: u64,
     space: Arc<Space>,
     lock: Mutex<Option<Box<dyn Lock>>>,
     closed: Arc<AtomicBool>,
@@ -165,6 +169,7 @@ impl Slots {
             log_segments: cells,
             log_segments_free: self.cells.free() as u64,
             log_segment_bytes: self.cells.capacity().unwrap_or(0),
+            log_unit_bytes: self.log_unit,
             version_log_bytes: self.halves.capacity().unwrap_or(0),
         }
     }
@@ -190,7 +195,7 @@ impl Slots {
             return Err(Error::invalid(what));
         };
         let superblock = superblocks.current();
-        let uuid = superblock.uuid;
+        let (uuid, log_unit) = (superblock.uuid, superblock.log_unit);
         let bytes = ground.file.len()?;
         let end = superblock.areas.iter().map(|area| area.offset + area.bytes).max().unwrap_or(0);
         if end > bytes {
@@ -228,6 +233,7 @@ impl Slots {
             superblocks: Mutex::new(superblocks),
             halves,
             cells,
+            log_unit,
             space,
             lock: Mutex::new(Some(ground.lock)),
             closed: Arc::default(),
@@ -265,6 +271,7 @@ impl Slots {
         Ok(Arc::new(CellLog {
             part: cells.part(cell).clone(),
             capacity: cells.capacity()?.min(bytes),
+            unit: if kind == LogKind::Wal { self.log_unit } else { LOG_UNIT_BYTES },
             name: self.name_of(Object::Log(kind, number)),
             writable: Arc::new(move || {
                 if read_only {

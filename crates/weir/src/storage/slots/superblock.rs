@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=c327c9ef53a5
+// FORMAT: docs/format/slots.md sha=ca639c472c39
 //! The superblock: what a store in one file is divided into, and its root record.
 //!
 //! Two copies of a page of 4 KiB, 1 MiB apart, with a generation. Not here: what the root record
@@ -21,8 +21,12 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::SegmentNumber;
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 use crate::device::File;
-use crate::storage::ROOT_RECORD_BYTES_MAX;
 use crate::storage::slots::page::Uuid;
+use crate::storage::{LOG_UNIT_BYTES, ROOT_RECORD_BYTES_MAX};
+
+/// What synced groups of the write-ahead log may be padded to, in bytes: the page cache's pages,
+/// small sectors, and as good as nothing (LDS §4.6).
+pub(super) const LOG_UNITS: [u64; 3] = [8, 512, LOG_UNIT_BYTES];
 
 /// First bytes of a superblock.
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"WEIRSLOT";
@@ -241,13 +245,14 @@ impl Superblock {
 
     /// That the numbers fit each other.
     fn check(&self) -> Result<(), &'static str> {
-        let pages = [self.slot_bytes, self.cell_bytes, self.log_unit];
+        let pages = [self.slot_bytes, self.cell_bytes];
         let sound = |bytes: &u64| *bytes > 0 && bytes.is_multiple_of(SUPERBLOCK_BYTES as u64);
         let areas =
             self.areas.iter().map(|area| area.bytes).chain([self.slot_bytes, self.cell_bytes]);
         let small = areas.min().is_some_and(|bytes| bytes < AREA_BYTES_MIN);
         let generations = 1..GENERATIONS_END;
-        if !generations.contains(&self.generation) || small || !pages.iter().all(sound) {
+        let unit = LOG_UNITS.contains(&self.log_unit);
+        if !generations.contains(&self.generation) || small || !unit || !pages.iter().all(sound) {
             return Err("with a number that cannot be");
         }
         if self.areas.len() > AREAS_MAX {
