@@ -202,6 +202,10 @@ impl Engine for Weir {
                 ("tables trimmed", metrics.tables_trimmed),
                 ("sentinels built", metrics.sentinels_built),
                 ("hot ranges merged down", metrics.hot_ranges_merged_down),
+                (
+                    "runs spared by sentinels",
+                    metrics.keyspaces.iter().map(|k| k.sentinel_runs_spared).sum(),
+                ),
             ],
             disk_bytes: self.db.slot_space().map(|space| {
                 let slots = (space.slots - space.free) * space.slot_bytes;

@@ -107,7 +107,7 @@ pub(crate) struct BenchArgs {
         "cache", "write_buffer", "bloom_bits", "background_threads", "compaction", "level_ratio",
         "base_level_bytes", "expected_bytes", "l0_trigger", "runs_per_level", "filters", "warm_up",
         "compaction_buffer", "trim_threshold", "trim_interval", "sentinels", "theta", "cost_model",
-        "buckets", "heat_window", "hot_ranges", "idle_compaction",
+        "buckets", "heat_window", "hot_ranges", "sentinel_bytes", "idle_compaction",
         "write_buffer_entries",
         "immutables",
     ])]

@@ -130,6 +130,7 @@ fn sentinels_json(sentinels: SentinelOptions) -> Value {
         "buckets": sentinels.buckets.to_string(),
         "window_seconds": sentinels.window.as_secs_f64(),
         "ways": sentinels.ways.name(),
+        "bytes_max": sentinels.bytes_max,
     })
 }
 
@@ -137,8 +138,10 @@ fn sentinels_json(sentinels: SentinelOptions) -> Value {
 fn sentinel_options(options: &Options) -> String {
     sentinels(options).map_or(
         String::new(),
-        |SentinelOptions { theta, cost, buckets, window, ways, .. }| {
-            format!(", sentinels {ways} above {theta} ({cost}, {buckets}, {window:?})")
+        |SentinelOptions { theta, cost, buckets, window, ways, bytes_max, .. }| {
+            let most =
+                bytes_max.map_or(String::new(), |bytes| format!(", at most {}", Bytes(bytes)));
+            format!(", sentinels {ways} above {theta} ({cost}, {buckets}, {window:?}{most})")
         },
     )
 }

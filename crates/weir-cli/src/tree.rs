@@ -72,6 +72,10 @@ pub(crate) struct TreeArgs {
     /// Where hot ranges are moved: up, down or cheaper
     #[arg(long, value_name = "NAME", value_parser = parse::<HotRanges>)]
     hot_ranges: Option<HotRanges>,
+    /// Most bytes that are moved up and still in level 0, such as 512m [default: twice what level 0
+    /// has when its compaction is due]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    sentinel_bytes: Option<u64>,
     /// Seconds without a write after which all levels are merged down into the last one, where
     /// levels have sizes; 0: never
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -152,6 +156,7 @@ impl TreeArgs {
             flag("--buckets", self.buckets),
             flag("--heat-window", self.heat_window.map(|window| window.as_secs_f64())),
             flag("--hot-ranges", self.hot_ranges),
+            flag("--sentinel-bytes", self.sentinel_bytes),
             flag("--idle-compaction", self.idle_compaction.map(|rest| rest.as_secs_f64())),
             flag("--write-buffer-entries", self.write_buffer_entries),
         ];
@@ -235,13 +240,16 @@ impl TreeArgs {
             let same = sentinels.name() == options.sentinels.name();
             options.sentinels = if same { options.sentinels } else { sentinels };
         }
-        let Self { theta, cost_model, buckets, heat_window, hot_ranges, .. } = *self;
+        let Self { theta, cost_model, buckets, heat_window, hot_ranges, sentinel_bytes, .. } =
+            *self;
         let Sentinels::On(sentinels) = &mut options.sentinels else {
             let given = theta.is_some() || cost_model.is_some() || buckets.is_some();
-            if given || heat_window.is_some() || hot_ranges.is_some() {
+            let given = given || heat_window.is_some() || hot_ranges.is_some();
+            if given || sentinel_bytes.is_some() {
                 return Err(Failure::usage(format_args!(
-                    "--theta, --cost-model, --buckets, --heat-window and --hot-ranges are options \
-                     of sentinels, which are off; turn them on with --sentinels on"
+                    "--theta, --cost-model, --buckets, --heat-window, --hot-ranges and \
+                     --sentinel-bytes are options of sentinels, which are off; turn them on with \
+                     --sentinels on"
                 )));
             }
             return Ok(());
@@ -251,6 +259,7 @@ impl TreeArgs {
         sentinels.buckets = buckets.unwrap_or(sentinels.buckets);
         sentinels.window = heat_window.unwrap_or(sentinels.window);
         sentinels.ways = hot_ranges.unwrap_or(sentinels.ways);
+        sentinels.bytes_max = sentinel_bytes.or(sentinels.bytes_max);
         Ok(())
     }
 }

@@ -52,6 +52,8 @@ pub fn option(store: &Store, keys: u64) -> weir::Sentinels {
     let options = SentinelOptions::default()
         .theta(store.sentinel_theta)
         .window(Duration::from_secs_f64(store.sentinel_window_seconds))
+        // BiLSM has no such bound; an eighth of the tree is left.
+        .bytes_max(Some(u64::MAX))
         .buckets(match store.sentinel_ranges {
             Ranges::Quantile => BucketRanges::Quantile(buckets),
             Ranges::Equal => BucketRanges::Equal(buckets),

@@ -68,7 +68,12 @@ fn sentinels(rng: &mut Prng) -> Sentinels {
         .buckets(one(rng, &[BucketRanges::Quantile(8), BucketRanges::Equal(8)]))
         .window(Duration::from_micros(one(rng, &[10_000, 1_000_000, 100_000_000])))
         .ways(one(rng, &[HotRanges::Up, HotRanges::Cheaper]));
-    one(rng, &[Sentinels::Off, on.into()])
+    let sentinels = one(rng, &[Sentinels::Off, on.into()]);
+    let bytes_max = one(rng, &[None, Some(2_000), Some(u64::MAX)]);
+    match sentinels {
+        Sentinels::On(on) => on.bytes_max(bytes_max).into(),
+        off => off,
+    }
 }
 
 /// Caches are so small here that all but a threshold of 0 trims whatever it may; intervals end

@@ -10,6 +10,7 @@
 //! boundary (depth 2), and must come to the same content.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir::sim::Prng;
@@ -135,6 +136,21 @@ impl Writer {
         [&[b'A' + self.number as u8], &key_bytes(id)[..]].concat()
     }
 
+    /// What becomes a sentinel: all keys, or some of a writer's, so that tables stay where they are
+    /// and hide a part of what they have. Drawn by what was written so far.
+    fn hot_range(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let (number, writer) = (u64::from(self.values), self.values as u8 % 3);
+        let key = |n: u64| [&[b'A' + writer], &key_bytes((n % self.keys) as u32)[..]].concat();
+        let mut ends = [key(number * 37), key(number * 59 + 1)];
+        ends.sort();
+        match ends {
+            [from, to] if number % 4 > 0 && from < to => {
+                (Bound::Included(from), Bound::Excluded(to))
+            }
+            _ => (Bound::Unbounded, Bound::Unbounded),
+        }
+    }
+
     fn value(&mut self) -> Bytes {
         self.values += 1;
         let len = match self.rng.below(24) {
@@ -256,7 +272,8 @@ impl Writer {
             9 if first => {
                 let space = self.rng.below(2) as usize;
                 let space = self.spaces.get(space).and_then(Option::as_ref);
-                let built = space.map_or(Ok(false), |s| s.build_sentinel(..));
+                let range = self.hot_range();
+                let built = space.map_or(Ok(false), |s| s.build_sentinel(range));
                 built.map(|_| ()).map_err(|e| format!("sentinel: {e}"))
             }
             3..=5 if first && (!self.alone || self.rng.chance(1, 8)) => self.create(),

@@ -240,6 +240,14 @@ impl Intervals {
         self.replace(met, left);
     }
 
+    /// What an interval has that this set does not, ascending. Costs what of the set meets it.
+    pub(crate) fn without(&self, interval: &Interval) -> Vec<Interval> {
+        let mut left: Self = [interval.clone()].into_iter().collect();
+        let met = self.intervals.get(self.met(interval)).unwrap_or(&[]);
+        met.iter().for_each(|cut| left.subtract(cut));
+        left.intervals
+    }
+
     /// Puts others in the place of some.
     fn replace(&mut self, range: Range<usize>, others: Vec<Interval>) {
         let end = |interval: &Interval| interval.to.as_ref().map_or(u128::MAX, |to| head(to));

@@ -15,9 +15,12 @@
 //! flush; `OW` is 1 at least, where the paper divides by zero if nothing is written. `L`: levels.
 //!
 //! *Reach* is how long the range stays as it was moved, in the time that the counters stand for.
-//! The next flush that brings a key of the range puts a run on top of a sentinel and then takes it
-//! down: that is the present memtable's if the range is written to often, and later the more seldom
-//! it is. Never is more than [`REACH_MAX`] foreseen: what is hot now may be cold then.
+//! The next flush that brings a key of the range puts a run on top of a sentinel, and the next
+//! compaction of level 0 takes both down: the flush is that of the present memtable if the range is
+//! written to often, and later the more seldom it is. A range of which no write was counted is
+//! given its part of what those probably have of which none was (Good and Turing: as much as those
+//! have of which one was). Never is more than [`REACH_MAX`] foreseen: what is hot now may be cold
+//! then.
 //! *p* is the part of the way down that will be paid within that time. The *way down* writes the
 //! bytes once into every level, with the rest of the tables that they meet in the first, and with
 //! as much more as each deeper level is larger than the one above.
@@ -32,7 +35,8 @@
 //! Invariants: (1) what lies in one run is never moved; (2) nothing is moved up of which a job has
 //! a table, or over which one writes (H26); (3) nothing is moved while writers are held back, or
 //! space or memory is short, nor faster than [`MOVED_SHARE`] allows; (4) sentinels have at most
-//! [`SENTINEL_SHARE`] of the tree.
+//! [`SENTINEL_SHARE`] of the tree, at most the bytes that the options allow, and are in at most
+//! [`SENTINEL_RUNS_MAX`] runs.
 //!
 //! Source: BiLSM §3.1; we differ as said above. Down: read-triggered compaction as RocksDB and
 //! Pebble have it, decided by what reads opened.
@@ -49,7 +53,7 @@ use crate::compaction::policy::Policy;
 use crate::compaction::task::{RunSlice, Task};
 use crate::heat::shape::{BucketHeat, HeatShape, SAMPLE};
 use crate::options::sentinels::{CostModel, HotRanges, SentinelOptions};
-use crate::version::shape::{RunShape, Shape};
+use crate::version::shape::{RunKind, RunShape, Shape};
 
 /// How much farther than the time that the counters stand for anything is foreseen: BiLSM takes the
 /// load for similar "within several adjacent time windows".
@@ -65,6 +69,9 @@ const SENTINEL_SHARE: u64 = 8;
 /// At most this part of the tree is written to move hot ranges in the time that the counters stand
 /// for.
 const MOVED_SHARE: u64 = 8;
+
+/// In more runs nothing is built: each is asked by every read of what it does not claim.
+const SENTINEL_RUNS_MAX: usize = 16;
 
 /// A sentinel has at most the bytes of so many tables of `table_bytes`: level 0 waits for it. Where
 /// a bucket is larger, there should be more of them.
@@ -84,7 +91,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) memtable_left: u64,
     /// Bytes of the sentinels that there are.
     pub(crate) sentinel_bytes: u64,
-    /// Writers are slowed or wait, or compactions are due.
+    /// Writers of this keyspace are slowed, or writers of any wait.
     pub(crate) is_pressed: bool,
     /// The device has no room for more than what must be done.
     pub(crate) is_short_of_space: bool,
@@ -159,20 +166,25 @@ pub(crate) fn decide(
 
 /// The range that is most worth a sentinel, if one is worth it.
 pub(crate) fn pick(situation: &Situation<'_>, options: &SentinelOptions) -> Option<Hot> {
-    let limit = tree_bytes(situation.shape) / SENTINEL_SHARE;
-    let bytes_max = situation.shape.options.table_bytes.saturating_mul(JOB_TABLES_MAX);
+    let shape = situation.shape;
+    let limit = (tree_bytes(shape) / SENTINEL_SHARE).min(options.bytes_max_in(&shape.options));
+    let bytes_max = shape.options.table_bytes.saturating_mul(JOB_TABLES_MAX);
+    let runs = shape.levels[Level::ZERO].runs();
+    if runs.filter(|(_, run)| run.kind == RunKind::Sentinel).count() >= SENTINEL_RUNS_MAX {
+        return None;
+    }
+    let totals = Totals::of(situation.heat);
     let hot = read_buckets(situation, options).filter_map(|bucket| {
-        let range = Measured::of(situation.shape, bucket);
+        let range = Measured::of(shape, bucket);
         let bytes = range.bytes() as u64;
         let fits = situation.sentinel_bytes.saturating_add(bytes) <= limit && bytes <= bytes_max;
-        if range.runs.len() < 2 || !fits || range.is_held(situation.shape) {
+        if range.runs.len() < 2 || !fits || range.is_held(shape) {
             return None;
         }
-        let why = range.why_up(situation, options);
+        let why = range.why_up(situation, options, &totals);
         why.is_worth_it().then(|| Hot { from: bucket.from.clone(), to: bucket.to.clone(), why })
     });
-    let most =
-        limit.saturating_sub(situation.sentinel_bytes).min(situation.shape.options.table_bytes);
+    let most = limit.saturating_sub(situation.sentinel_bytes).min(shape.options.table_bytes);
     with_neighbours(hot.collect(), most)
 }
 
@@ -211,7 +223,7 @@ pub(crate) fn pick_down(
     policy: &dyn Policy,
     options: &SentinelOptions,
 ) -> Option<Down> {
-    let shape = situation.shape;
+    let (shape, totals) = (situation.shape, Totals::of(situation.heat));
     let mut hottest: Vec<&BucketHeat> = read_buckets(situation, options).collect();
     hottest.sort_by_key(|bucket| Reverse((bucket.opened_beyond, bucket.scans)));
     let measured = hottest.into_iter().map(|bucket| Measured::of(shape, bucket));
@@ -219,7 +231,7 @@ pub(crate) fn pick_down(
         let (lower, upper) = bounds_of(range.heat);
         let task = policy.pick_hot(shape, lower, upper)?;
         let bytes = bytes_written(shape, &task);
-        let why = range.why_down(situation, options, (&task, bytes));
+        let why = range.why_down(situation, options, &totals, (&task, bytes));
         let mut moved = heats_over(situation, &task);
         let first = moved.next().unwrap_or(range.heat);
         let last = moved.last().unwrap_or(first);
@@ -401,12 +413,12 @@ impl<'a> Measured<'a> {
     }
 
     /// Why the range would go up.
-    fn why_up(&self, situation: &Situation<'_>, options: &SentinelOptions) -> Why {
+    fn why_up(&self, situation: &Situation<'_>, options: &SentinelOptions, totals: &Totals) -> Why {
         let block = f64::from(situation.shape.options.block_bytes.max(1));
         let (benefit, bytes) = match options.cost {
-            CostModel::Paper => (self.published_benefit(situation, block), self.bytes()),
+            CostModel::Paper => (self.published_benefit(situation, totals, block), self.bytes()),
             CostModel::Corrected => {
-                let stay = Stay::of_sentinel(situation, self.heat);
+                let stay = Stay::of_sentinel(situation, totals, self.heat);
                 let benefit = self.heat.opened_beyond as f64 * stay.reach;
                 (benefit, self.bytes() + stay.ends * self.way_down(situation.shape))
             }
@@ -415,12 +427,11 @@ impl<'a> Measured<'a> {
     }
 
     /// Formula (1) of BiLSM.
-    fn published_benefit(&self, situation: &Situation<'_>, block: f64) -> f64 {
-        let Situation { shape, heat, memtable_left, .. } = *situation;
+    fn published_benefit(&self, situation: &Situation<'_>, totals: &Totals, block: f64) -> f64 {
+        let Situation { shape, memtable_left, .. } = *situation;
         let levels = Level::all().filter(|&level| !shape.levels[level].is_empty()).count();
         let saved = self.heat.scans as f64 * levels.saturating_sub(1) as f64;
-        let written: u64 = heat.buckets.iter().map(|bucket| bucket.written_bytes).sum();
-        saved / (written as f64 / block).max(1.0) * (memtable_left as f64 / block)
+        saved / (totals.written_bytes / block).max(1.0) * (memtable_left as f64 / block)
     }
 
     /// Why its uppermost runs would go down by `task`, which writes so many bytes.
@@ -428,6 +439,7 @@ impl<'a> Measured<'a> {
         &self,
         situation: &Situation<'_>,
         options: &SentinelOptions,
+        totals: &Totals,
         (task, bytes): (&Task, u64),
     ) -> Why {
         let shape = situation.shape;
@@ -435,7 +447,7 @@ impl<'a> Measured<'a> {
         let of_one = 1.0 / (self.runs.len() - 1) as f64;
         let benefit = match options.cost {
             CostModel::Paper if joins_runs(shape, task, self.heat) => {
-                self.published_benefit(situation, block)
+                self.published_benefit(situation, totals, block)
             }
             CostModel::Paper => 0.0,
             CostModel::Corrected => {
@@ -478,6 +490,35 @@ impl<'a> Measured<'a> {
     }
 }
 
+/// What the buckets have together.
+struct Totals {
+    written_bytes: f64,
+    /// Writes that a bucket probably has of which none was counted.
+    writes_unseen: f64,
+}
+
+impl Totals {
+    fn of(heat: &HeatShape) -> Self {
+        let mut totals = Self { written_bytes: 0.0, writes_unseen: 0.0 };
+        let (mut writes, mut once, mut never) = (0, 0, 0);
+        for bucket in &heat.buckets {
+            totals.written_bytes += bucket.written_bytes as f64;
+            writes += bucket.writes;
+            once += u64::from((1..=SAMPLE).contains(&bucket.writes));
+            never += u64::from(bucket.writes == 0);
+        }
+        // One more than were seen once: what was never seen is not impossible.
+        let unseen = ((once + 1) * SAMPLE).min(writes);
+        totals.writes_unseen = unseen as f64 / (never.max(1)) as f64;
+        totals
+    }
+
+    /// Writes of a bucket, in the time that the counters stand for.
+    fn writes_of(&self, bucket: &BucketHeat) -> f64 {
+        if bucket.writes > 0 { bucket.writes as f64 } else { self.writes_unseen }
+    }
+}
+
 /// How long a range stays as it was moved.
 struct Stay {
     /// In the time that the counters stand for, at most [`REACH_MAX`].
@@ -496,16 +537,23 @@ impl Stay {
         Self { reach: stay.min(REACH_MAX), ends: (REACH_MAX / stay).min(1.0) }
     }
 
-    /// Of a sentinel: until a flush brings a key of its range.
-    fn of_sentinel(situation: &Situation<'_>, range: &BucketHeat) -> Self {
-        let sum = |figure: fn(&BucketHeat) -> u64| -> f64 {
-            situation.heat.buckets.iter().map(|bucket| figure(bucket) as f64).sum()
+    /// Of a sentinel: until a flush brings a key of its range, and then until level 0 is compacted.
+    fn of_sentinel(situation: &Situation<'_>, totals: &Totals, range: &BucketHeat) -> Self {
+        let bytes = totals.written_bytes;
+        // Bytes of the keyspace's writes until one is of this range.
+        let until_first = bytes / totals.writes_of(range).max(f64::MIN_POSITIVE);
+        let present = situation.memtable_left as f64;
+        let options = &situation.shape.options;
+        let due = options.compaction.batch_runs();
+        let runs = situation.shape.levels[Level::ZERO].runs();
+        let flushed = runs.filter(|(_, run)| run.kind == RunKind::Data).count();
+        // Flushes after that one. Where it is far off, nobody knows how many were before it.
+        let more = match until_first <= present {
+            true => due.saturating_sub(flushed + 1) as f64,
+            false => (due - 1) as f64 / 2.0,
         };
-        let (writes, bytes) = (sum(|bucket| bucket.writes), sum(|bucket| bucket.written_bytes));
-        // Bytes of the keyspace's writes until one is of this range, which may have one sample of
-        // them where none was counted.
-        let until_first = bytes / (range.writes.max(SAMPLE) as f64).min(writes.max(1.0));
-        Self::for_bytes(until_first.max(situation.memtable_left as f64), bytes)
+        let stay = until_first.max(present) + more * options.write_buffer_bytes as f64;
+        Self::for_bytes(stay, bytes)
     }
 
     /// Of a range of a level: until as many bytes are written to it.

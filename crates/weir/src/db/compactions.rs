@@ -493,9 +493,9 @@ impl Engine {
             claim,
         };
         let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
-        // What nobody asked for gives way to writers that wait.
+        // What nobody asked for gives way to writers that wait, of any keyspace.
         let gives_up = || {
-            self.jobs.is_closed(id) || gives_way && reserved.tree.stalled.load(Ordering::Relaxed)
+            self.jobs.is_closed(id) || gives_way && self.jobs.stalled.load(Ordering::Relaxed) > 0
         };
         let finished = self.run_job(&mut job, Some(&reserved.spending), &gives_up)?;
         let stats = finished.stats;

@@ -10,7 +10,7 @@ use crate::base::interval::Interval;
 use crate::base::table_meta::TableMeta;
 use crate::compaction;
 use crate::db::engine::Engine;
-use crate::db::metrics;
+use crate::db::metrics::{self, Metrics};
 use crate::heat::moved::MovedRange;
 use crate::log::wal::Wal;
 use crate::options::Options;
@@ -470,6 +470,54 @@ fn stats(engine: &Engine) -> String {
     for line in lines {
         text.push_str(&line);
         text.push('\n');
+    }
+    text.push_str(&hot_ranges(engine, &m));
+    text
+}
+
+/// So many hot ranges of a keyspace are shown, the newest of them.
+const MOVED_SHOWN: usize = 8;
+
+/// A key as people can read it: its beginning, if it is long.
+fn printable(key: &[u8]) -> String {
+    const SHOWN: usize = 40;
+    let (shown, rest) = key.split_at(key.len().min(SHOWN));
+    let dots = if rest.is_empty() { "" } else { "..." };
+    format!("{}{dots}", shown.escape_ascii())
+}
+
+/// What was done about hot ranges, and why; nothing if nothing was.
+fn hot_ranges(engine: &Engine, m: &Metrics) -> String {
+    let mut text = String::new();
+    let spared = m.keyspaces.iter().map(|k| (k.sentinel_reads, k.sentinel_runs_spared));
+    let (reads, runs) = spared.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    if m.sentinels_built + m.hot_ranges_merged_down + reads == 0 {
+        return text;
+    }
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "hot ranges {} moved up ({:.1} MiB), {} merged down; some {reads} reads ended at a \
+         sentinel and were spared {runs} older runs",
+        m.sentinels_built,
+        m.sentinel_bytes_written as f64 / MIB,
+        m.hot_ranges_merged_down
+    );
+    for tree in engine.all_trees() {
+        let moved = tree.moved();
+        for range in moved.iter().rev().take(MOVED_SHOWN) {
+            let MovedRange { from, to, up, benefit, cost, runs, bytes } = range;
+            let to = to.as_deref().map_or_else(|| "the end".to_owned(), printable);
+            let _ = writeln!(
+                text,
+                "  {} of {:?}: {} to {to}, {:.1} MiB in {runs} runs; {benefit:.0} blocks to be \
+                 saved for {cost:.0}",
+                if *up { "up" } else { "down" },
+                tree.name,
+                printable(from),
+                *bytes as f64 / MIB,
+            );
+        }
     }
     text
 }

@@ -263,6 +263,12 @@ pub struct KeyspaceMetrics {
     ///
     /// [`Options::table_bytes`]: crate::Options::table_bytes
     pub table_bytes: u64,
+    /// Reads that ended at a sentinel, scans by where they began: an estimate from samples, since
+    /// sentinels were switched on.
+    pub sentinel_reads: u64,
+    /// Older runs with tables over the key that these did not have to ask: what sentinels saved,
+    /// where [`Metrics::sentinel_bytes_written`] is what they cost.
+    pub sentinel_runs_spared: u64,
     /// Seeks by which scans leapt over ranges whose entries are all deleted or overwritten.
     pub scan_leaps: u64,
     /// The levels, from 0 on.
@@ -418,6 +424,7 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
                 sum.buffered_copies = copies::cached(level);
                 sum
             });
+        let spared = current.heat.as_ref().map_or((0, 0), |heat| heat.spared());
         KeyspaceMetrics {
             name: tree.name.clone(),
             memtable_bytes: current.active.memtable.bytes(),
@@ -425,6 +432,8 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
             delay_nanos_per_byte: tree.delay_per_byte.load(Ordering::Relaxed) as f64
                 / DELAY_UNITS_PER_NANO as f64,
             table_bytes: current.options.table_bytes_beside(cache_bytes),
+            sentinel_reads: spared.0,
+            sentinel_runs_spared: spared.1,
             scan_leaps: tree.gaps.leaps(),
             levels: levels.collect(),
         }

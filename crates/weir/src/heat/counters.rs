@@ -82,6 +82,13 @@ impl Counters {
     }
 }
 
+/// What sentinels have saved.
+#[derive(Debug, Default)]
+struct Spared {
+    reads: AtomicU64,
+    runs: AtomicU64,
+}
+
 fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
@@ -108,6 +115,7 @@ pub(crate) struct ScanSeen {
 #[derive(Debug)]
 pub(crate) struct RangeHeat {
     buckets: Buckets,
+    spared: Arc<Spared>,
     counters: Box<[Counters]>,
     /// Bytes written to move hot ranges.
     moved_bytes: AtomicU64,
@@ -139,6 +147,7 @@ impl RangeHeat {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self {
             buckets,
+            spared: Arc::default(),
             counters,
             moved_bytes: AtomicU64::new(0),
             window,
@@ -158,7 +167,8 @@ impl RangeHeat {
     ) -> Self {
         let points = points_of(how, tables);
         let buckets = Buckets::of_points(how, tables, &points);
-        let cut = Self::of(buckets, window, (accountant, now));
+        let mut cut = Self::of(buckets, window, (accountant, now));
+        cut.spared = Arc::clone(&self.spared);
         self.carry_to(&cut, &points);
         add(&cut.moved_bytes, self.moved_bytes.load(Ordering::Relaxed));
         cut
@@ -207,6 +217,21 @@ impl RangeHeat {
         if tables > 1 {
             add(&counters.opened_beyond, SAMPLE * OPENED_PARTS * (tables - 1));
         }
+    }
+
+    /// Counts a read that a sentinel ended, for which it would have gone on to `runs` older runs.
+    /// Requires: it [is sampled](is_sampled).
+    #[cold]
+    pub(crate) fn note_spared(&self, runs: usize) {
+        add(&self.spared.reads, SAMPLE);
+        add(&self.spared.runs, SAMPLE * runs as u64);
+    }
+
+    /// Reads that sentinels ended, and the older runs that these were spared; estimates, since the
+    /// heat was made.
+    pub(crate) fn spared(&self) -> (u64, u64) {
+        let Spared { reads, runs } = &*self.spared;
+        (reads.load(Ordering::Relaxed), runs.load(Ordering::Relaxed))
     }
 
     /// Counts a put or a delete. Requires: it [is sampled](is_sampled).

@@ -305,6 +305,11 @@ impl CompactionPolicy {
         self.runs_if_any().map(|runs| runs.runs_per_level)
     }
 
+    /// Flushed runs after which the compaction of level 0 is due.
+    pub(crate) fn batch_runs(&self) -> usize {
+        self.l0_trigger().or(self.runs_per_level()).unwrap_or(1).max(1)
+    }
+
     /// This policy with those of these options that it has.
     pub(crate) fn assembled(self, sizes: LevelSizes, runs: RunsOptions) -> Self {
         match self {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::defaults::*;
-use super::{CompactionPolicy, in_range};
+use super::{CompactionPolicy, Options, in_range};
 use crate::base::error::{Error, Result};
 
 /// Whether hot ranges are moved, so that reads of them open fewer runs (BiLSM).
@@ -186,6 +186,12 @@ pub struct SentinelOptions {
     pub window: Duration,
     /// Where they are moved. Default: [`HotRanges::Cheaper`].
     pub ways: HotRanges,
+    /// Most bytes that are moved up and still in level 0, together. A compaction of level 0 takes
+    /// along what it meets of them, in the worst case all, and writers may have to wait for it.
+    /// What is there already sinks beyond twice as many. In any case no more than an eighth of the
+    /// tree is moved up. `None`: twice what level 0 has when its compaction is due, which is
+    /// `write_buffer_bytes` times `l0_trigger` or `runs_per_level`. Default: `None`.
+    pub bytes_max: Option<u64>,
 }
 
 impl Default for SentinelOptions {
@@ -202,6 +208,7 @@ impl SentinelOptions {
         buckets: BucketRanges::Quantile(DEFAULT_BUCKETS),
         window: DEFAULT_HEAT_WINDOW,
         ways: HotRanges::Cheaper,
+        bytes_max: None,
     };
 
     setters! {
@@ -210,13 +217,27 @@ impl SentinelOptions {
         buckets: BucketRanges,
         window: Duration,
         ways: HotRanges,
+        bytes_max: Option<u64>,
     }
+
+    /// [`bytes_max`](field@Self::bytes_max) in a tree with these options.
+    pub(crate) fn bytes_max_in(&self, options: &Options) -> u64 {
+        self.bytes_max.unwrap_or_else(|| BATCHES.saturating_mul(batch_bytes(options)))
+    }
+}
+
+/// Sentinels may have so many times what level 0 has when its compaction is due: that takes them
+/// along, and its size should stay of its own order.
+const BATCHES: u64 = 2;
+
+/// Bytes that level 0 has when its compaction is due.
+fn batch_bytes(options: &Options) -> u64 {
+    options.write_buffer_bytes.saturating_mul(options.compaction.batch_runs() as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Options;
 
     /// Goal: what is out of range is refused with the range, what cannot work with what would, and
     /// names are read as they are written.

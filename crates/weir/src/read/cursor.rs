@@ -163,7 +163,12 @@ impl TreeCursor {
         if let Some(heat) = SampledScan::begin(&merged.of) {
             let sources = merged.view.inner().sources();
             let runs = sources.iter().filter(|source| source.is_open_run()).count();
-            self.sampled = Some(SampledScan::at(heat, start, merged.view.bounds(), runs));
+            self.sampled = Some(SampledScan::at(
+                (heat, &merged.of.version),
+                start,
+                merged.view.bounds(),
+                runs,
+            ));
         }
     }
 

@@ -58,15 +58,18 @@ impl Shown {
             return None;
         }
         let mut shown = Self::default();
-        let mut claimed = Intervals::default();
+        // One set for all runs below the same claims: runs are many, and sentinels few.
+        let mut claimed = Arc::new(Intervals::default());
         for (number, run) in order.iter().enumerate() {
             shown.passed_over.push(passed_over_in(run, &claimed));
-            for claim in run.claims.iter().flat_map(|claims| claims.iter()) {
-                let mut newly: Intervals = [claim.clone()].into_iter().collect();
-                claimed.iter().for_each(|earlier| newly.subtract(earlier));
-                shown.ends.extend(newly.iter().map(|interval| (interval.clone(), number)));
+            let Some(claims) = &run.claims else { continue };
+            for claim in claims.iter() {
+                let newly = claimed.without(claim);
+                shown.ends.extend(newly.into_iter().map(|interval| (interval, number)));
             }
-            run.claims.iter().for_each(|claims| claimed.add_all(claims));
+            let mut more = (*claimed).clone();
+            more.add_all(claims);
+            claimed = Arc::new(more);
         }
         shown.ends.sort_by(|(a, _), (b, _)| compare(&a.from, &b.from));
         shown.heads = shown.ends.iter().map(|(interval, _)| head(&interval.from)).collect();
@@ -94,12 +97,15 @@ impl Shown {
 }
 
 /// What scans pass over in a run below these claims.
-fn passed_over_in(run: &Run, claimed: &Intervals) -> Option<Arc<Intervals>> {
+fn passed_over_in(run: &Run, claimed: &Arc<Intervals>) -> Option<Arc<Intervals>> {
     let is_sentinel = run.kind == RunKind::Sentinel;
     if claimed.is_empty() && !is_sentinel {
         return run.hidden.clone();
     }
-    let mut all = claimed.clone();
+    if run.hidden.is_none() && !is_sentinel {
+        return Some(Arc::clone(claimed));
+    }
+    let mut all = (**claimed).clone();
     run.hidden.iter().for_each(|hidden| all.add_all(hidden));
     if is_sentinel {
         all.add_all(&between(run));

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=3f5268c65e44
+// FORMAT: docs/format/edit.md sha=3ee4450c7bcd
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may
@@ -47,6 +47,7 @@ const TAG_QUANTILE_BUCKETS: u64 = 39;
 const TAG_EQUAL_BUCKETS: u64 = 41;
 const TAG_HEAT_WINDOW: u64 = 43;
 const TAG_HOT_RANGES: u64 = 45;
+const TAG_SENTINEL_BYTES_MAX: u64 = 47;
 
 const RECORD: &str = "keyspace option";
 
@@ -125,7 +126,7 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
 }
 
 fn encode_sentinels(sentinels: &SentinelOptions, buf: &mut Vec<u8>) {
-    let SentinelOptions { theta, cost, buckets, window, ways } = *sentinels;
+    let SentinelOptions { theta, cost, buckets, window, ways, bytes_max } = *sentinels;
     put_number(buf, TAG_SENTINELS, 1);
     put_field(buf, TAG_THETA, &theta.to_le_bytes());
     put_number(buf, TAG_COST_MODEL, cost_number(cost));
@@ -135,6 +136,9 @@ fn encode_sentinels(sentinels: &SentinelOptions, buf: &mut Vec<u8>) {
     }
     put_number(buf, TAG_HEAT_WINDOW, u64::try_from(window.as_micros()).unwrap_or(u64::MAX));
     put_number(buf, TAG_HOT_RANGES, ways_number(ways));
+    if let Some(bytes) = bytes_max {
+        put_number(buf, TAG_SENTINEL_BYTES_MAX, bytes);
+    }
 }
 
 fn cost_number(cost: CostModel) -> u64 {
@@ -233,6 +237,7 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
             TAG_EQUAL_BUCKETS => sentinels.buckets = BucketRanges::Equal(small()?),
             TAG_HEAT_WINDOW => sentinels.window = Duration::from_micros(wide()?),
             TAG_HOT_RANGES => sentinels.ways = decode_ways(wide()?),
+            TAG_SENTINEL_BYTES_MAX => sentinels.bytes_max = Some(wide()?),
             _ => unknown(RECORD, tag)?,
         }
     }

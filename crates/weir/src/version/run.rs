@@ -160,6 +160,9 @@ impl LevelRuns {
 /// (`compaction::sentinel`): where the tree shrinks, or they are many, they need not go at once.
 const SENTINEL_SHARE_MAX: u64 = 4;
 
+/// The same, of their [most bytes](crate::options::SentinelOptions::bytes_max).
+const SINKING_MULTIPLE: u64 = 2;
+
 /// The tree of one keyspace at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
@@ -231,6 +234,16 @@ impl Version {
     pub(crate) fn runs_for(&self, key: &[u8]) -> std::slice::Iter<'_, Arc<Run>> {
         let asked = self.shown.as_ref().and_then(|shown| shown.runs_asked(key));
         asked.and_then(|asked| self.order.get(..asked)).unwrap_or(&self.order).iter()
+    }
+
+    /// How many older runs with tables over `key` a lookup of it is spared, if a claim ends it.
+    pub(crate) fn runs_spared(&self, key: &[u8]) -> Option<usize> {
+        let asked = self.shown.as_ref()?.runs_asked(key)?;
+        let older = self.order.get(asked..).unwrap_or(&[]).iter();
+        let is_over = |run: &&Arc<Run>| {
+            !run.tables.overlapping(Bound::Included(key), Bound::Included(key)).is_empty()
+        };
+        Some(older.filter(is_over).count())
     }
 
     /// The runs with what a scan passes over in each, newest data first.
@@ -360,7 +373,10 @@ impl Version {
         let all = self.order.iter().map(|run| run.tables.totals().bytes).sum::<u64>();
         let sentinel_bytes_max = match options.sentinels {
             Sentinels::Off => 0,
-            Sentinels::On(_) => all / SENTINEL_SHARE_MAX,
+            Sentinels::On(sentinels) => {
+                let built = sentinels.bytes_max_in(&options);
+                (all / SENTINEL_SHARE_MAX).min(built.saturating_mul(SINKING_MULTIPLE))
+            }
         };
         Shape {
             levels,

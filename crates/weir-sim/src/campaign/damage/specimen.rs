@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir::sim::Prng;
 use weir::{
     Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability, LeveledOptions, Options,
-    TrimOptions,
+    SentinelOptions, TrimOptions,
 };
 
 use crate::history::Content;
@@ -47,6 +47,8 @@ pub(super) fn options() -> (DbOptions, Options) {
         .bloom_bits([10.0])
         .compression([Compression::None, Compression::None, Compression::Lz4])
         .compaction(levels)
+        // A sentinel that is built stays, and none is built by heat.
+        .sentinels(SentinelOptions::default().theta(1e30).bytes_max(Some(u64::MAX)))
         // What is merged stays in lists: nothing is cached here, and nobody trims for that.
         .compaction_buffer(TrimOptions::default().threshold(0.0).interval(A_DAY));
     (db, ks)
@@ -57,6 +59,13 @@ const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) fn open(disk: &Disk, seed: u64) -> weir::Result<Db> {
     let (db, ks) = options();
     disk.builder(seed).options(db).default_options(ks).open()
+}
+
+/// Tables that masks hide a part of.
+fn masked_tables(db: &Db) -> usize {
+    let keyspaces = db.describe().keyspaces;
+    let runs = keyspaces.iter().flat_map(|k| &k.levels).flat_map(|level| &level.runs);
+    runs.flat_map(|run| &run.tables).filter(|table| table.hidden_entries > 0).count()
 }
 
 /// A key like those of the other campaigns, but short: with their longest, of 64 KiB, which bound
@@ -139,6 +148,9 @@ fn build(seed: u64, schedule: Schedule) -> Result<Result<Specimen, String>, Stri
         db.default_keyspace().flush()?;
         second.flush()?;
         db.wait_idle()?;
+        // Between bounds that cut tables, so that these have masks.
+        let hot = short_key(300)..short_key(345);
+        let built = db.default_keyspace().build_sentinel(hot)?;
         // A fresh base, then edits behind it.
         drop(second.clone());
         for id in 500..530 {
@@ -154,6 +166,7 @@ fn build(seed: u64, schedule: Schedule) -> Result<Result<Specimen, String>, Stri
         let tables: u64 = in_levels().map(|level| level.tables).sum();
         let listed: u64 = in_levels().map(|level| level.buffered_tables).sum();
         let levels = world::levels_in_use(&db);
+        let masked = masked_tables(&db);
         drop(second);
         db.close()?;
         let [default, second] = model;
@@ -163,10 +176,11 @@ fn build(seed: u64, schedule: Schedule) -> Result<Result<Specimen, String>, Stri
             |k: &weir::KeyspaceMetrics| k.levels.iter().map(|l| l.tables).collect::<Vec<_>>();
         let tree: Vec<Vec<u64>> = metrics.keyspaces.iter().map(by_level).collect();
         let shape = format!(
-            "{levels} levels, {tables} tables {tree:?}, {listed} in lists; files: {:?}",
+            "{levels} levels, {tables} tables {tree:?}, {listed} in lists, {masked} with masks; \
+             files: {:?}",
             disk.names()
         );
-        let is_rich = levels >= 3 && tables >= 8 && listed >= 2;
+        let is_rich = levels >= 3 && tables >= 8 && listed >= 2 && built && masked > 0;
         if !is_rich {
             return Ok(Err(shape));
         }

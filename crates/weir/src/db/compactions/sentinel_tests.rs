@@ -33,6 +33,8 @@ fn policies() -> Vec<CompactionPolicy> {
         CompactionPolicy::TwoPhase(parts),
         CompactionPolicy::Tiered(runs),
         CompactionPolicy::LazyLeveled(runs),
+        CompactionPolicy::SizeTiered(runs),
+        CompactionPolicy::SteppedMerge(runs),
     ]
 }
 
@@ -232,6 +234,11 @@ fn hot_ranges_move_up_and_sink_again() {
     assert!(moved.up && moved.runs >= 2 && moved.benefit_blocks > moved.cost_blocks, "{moved:?}");
     assert!(sentinel_runs(&db) > 0 && db.metrics().sentinel_bytes_written > 0);
     assert!(db.metrics().io.sentinels.bytes_written > 0);
+    // What it saves is seen, too: some of the reads that end there are counted.
+    let spared = |db: &Db| db.metrics().keyspaces[0].sentinel_runs_spared;
+    assert!(scan_until(&db, |db| spared(db) > 0));
+    let stats = db.property("weir.stats").expect("there is such a property");
+    assert!(stats.contains("moved up (") && stats.contains("  up of \"default\": "), "{stats}");
     db.close().unwrap();
     let db = layered(dir.path(), Sentinels::Off);
     let off = db.default_keyspace().options().sentinels(Sentinels::Off);

@@ -276,7 +276,9 @@ impl Engine {
         let (epoch, root) = self.below_memtables(tree);
         let shape = self.shape_of(&root, tree.id, reserved.clone());
         let decided = shape.and_then(|shape| {
-            decide_for(tree, &shape, (heat, now), &self.shared.accountant, is_short_of_space)
+            let writers_wait = self.jobs.stalled.load(Ordering::Relaxed) > 0;
+            let short = (writers_wait, is_short_of_space);
+            decide_for(tree, &shape, (heat, now), &self.shared.accountant, short)
                 .and_then(|way| task_of(&shape, way, epoch))
         });
         let Some((task, range, spent)) = decided else { return Decided::Nothing };
@@ -308,7 +310,7 @@ fn decide_for(
     shape: &Shape,
     (heat, now): (&RangeHeat, u64),
     memory: &Accountant,
-    is_short_of_space: bool,
+    (writers_wait, is_short_of_space): (bool, bool),
 ) -> Option<Way> {
     let current = tree.pin();
     let Sentinels::On(options) = current.options.sentinels else { return None };
@@ -318,8 +320,7 @@ fn decide_for(
         heat: &heat.shape(now),
         memtable_left: current.options.write_buffer_bytes.saturating_sub(used),
         sentinel_bytes: shape.sentinel_bytes(),
-        is_pressed: tree.delay_per_byte.load(Ordering::Relaxed) > 0
-            || tree.stalled.load(Ordering::Relaxed),
+        is_pressed: writers_wait || tree.delay_per_byte.load(Ordering::Relaxed) > 0,
         is_short_of_space,
         is_short_of_memory: memory.used_total() > memory.budget_bytes(),
     };

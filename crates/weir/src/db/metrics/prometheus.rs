@@ -320,12 +320,24 @@ impl Metrics {
 
     fn expose_numbers_of_keyspaces(&self, out: &mut Exposition) {
         type Figure = fn(&KeyspaceMetrics) -> f64;
-        let families: [(&str, &str, &str, Figure); 3] = [
+        let families: [(&str, &str, &str, Figure); 5] = [
             (
                 "weir_scan_leaps_total",
                 "counter",
                 "Seeks over ranges without a visible entry, by keyspace.",
                 |k| k.scan_leaps as f64,
+            ),
+            (
+                "weir_sentinel_reads_total",
+                "counter",
+                "Reads that ended at a sentinel, by keyspace; an estimate.",
+                |k| k.sentinel_reads as f64,
+            ),
+            (
+                "weir_sentinel_runs_spared_total",
+                "counter",
+                "Older runs that these did not ask, by keyspace; an estimate.",
+                |k| k.sentinel_runs_spared as f64,
             ),
             (
                 "weir_table_bytes_max",
