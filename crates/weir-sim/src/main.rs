@@ -28,7 +28,7 @@ const SHORT: [&str; 16] = [
     "c --images 3000 --steps 60 --stride 7 --deep-every 1500 --repair-every 4",
     "policies --ops 600 --images 50 --switches 42 --steps 40 --stride 79 --deep-every 4000",
     "e --calls-max 1",
-    "b --sample 6000 --repair-every 2000",
+    "b --sample 4000 --repair-every 2000",
     "soak --keys 40000",
     "kill --kills 20",
     "kill --slots --kills 10",
@@ -38,6 +38,7 @@ const SHORT: [&str; 16] = [
     "c --slots --images 1500 --steps 60 --stride 13 --deep-every 1500 --repair-every 16",
     "policies --slots --ops 300 --images 12 --switches 14 --steps 30 --stride 97 --deep-every 4000",
     "e --slots --calls-max 1",
+    "b --slots --sample 2000 --no-blocks --repair-every 200",
 ];
 
 fn main() -> ExitCode {

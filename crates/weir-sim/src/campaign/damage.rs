@@ -19,11 +19,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::model::show;
-use crate::world::{self, Disk, Schedule};
-use damages::{Damage, block_damages, class, files, flips, is_digit, strangers};
+use crate::world::{self, Disk, STORE_FILE, Schedule};
+use damages::{Damage, block_damages, flips, is_digit, strangers};
+use regions::Region;
 use specimen::{GETS, Specimen, open, specimen};
 
 mod damages;
+mod regions;
 mod repairs;
 mod specimen;
 
@@ -87,7 +89,8 @@ impl Report {
 fn of_error(error: &weir::Error) -> (Verdict, String) {
     let text = error.to_string();
     let numbered = |end| text.match_indices(end).any(|(at, _)| text[..at].ends_with(is_digit));
-    let named = text.contains("ROOT") || numbered(".tbl") || numbered(".log");
+    let slots = world::uses_slots() && text.contains(STORE_FILE);
+    let named = text.contains("ROOT") || numbered(".tbl") || numbered(".log") || slots;
     (if named { Verdict::Error } else { Verdict::Nameless }, text)
 }
 
@@ -177,7 +180,7 @@ fn judge_all(specimen: &Arc<Specimen>, damages: &[(Damage, bool)]) -> Vec<Judged
         .iter()
         .map(|(damage, repair)| {
             let disk = mine.disk.power_loss(1, 0);
-            (damage.clone(), *repair, damage.apply(&disk, &mine.foreign).then_some(disk))
+            (damage.clone(), *repair, damage.apply(&disk, &mine).then_some(disk))
         })
         .collect();
     let schedule = Schedule::new(1, 64);
@@ -212,18 +215,29 @@ fn judge_all(specimen: &Arc<Specimen>, damages: &[(Damage, bool)]) -> Vec<Judged
         }
     }
 }
+
+/// The kind of a damage, and the class of what is damaged.
+fn kind_of(damage: &Damage, regions: &[Region]) -> (String, String) {
+    let (kind, file, offset) = damage.kind();
+    let is_in = |region: &&Region| {
+        region.file == file && (region.start..region.start + region.bytes).contains(&offset)
+    };
+    let class =
+        regions.iter().find(is_in).map_or_else(|| damages::class(file), |r| r.class.clone());
+    (kind.to_owned(), class)
+}
+
 /// Runs the campaign.
 ///
 /// # Errors
 /// If the undamaged store cannot be built or does not read as it was written.
 pub fn run(settings: &Settings) -> Result<Report, String> {
     let specimen = Arc::new(specimen(settings.seed)?);
-    let files: Vec<(String, u64)> =
-        files(&specimen.disk).into_iter().filter(|f| f.0 != "LOCK").collect();
-    let mut damages = flips(&files, settings.sample);
+    let regions = &specimen.regions;
+    let mut damages = flips(regions, settings.sample);
     if settings.blocks {
-        damages.extend(block_damages(&files, settings.seed));
-        damages.extend(strangers(&files, &specimen.foreign));
+        damages.extend(block_damages(regions, settings.seed));
+        damages.extend(strangers(&specimen));
     }
     // Spread over all bits of a byte, whatever the number.
     let is_repaired = |(at, damage): (usize, Damage)| {
@@ -245,7 +259,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         }
     }
     let report = Mutex::new(Report {
-        bytes: files.iter().map(|f| f.1).sum(),
+        bytes: regions.iter().map(|region| region.bytes).sum(),
         shape: specimen.shape.clone(),
         ..Report::default()
     });
@@ -265,8 +279,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
             let verdicts = judge_all(&specimen, chunk);
             let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
             for Judged { damage, verdict, what, repaired } in verdicts {
-                let (kind, file) = damage.kind();
-                let key = (kind.to_owned(), class(file));
+                let key = kind_of(&damage, regions);
                 match repaired {
                     Some(Ok(one)) => report.repairs.entry(key.clone()).or_default().add(one),
                     Some(Err(why)) => report.bad_repairs.push(format!("{damage:?}: {why}")),

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use weir::defaults::THETA_RANGE;
 use weir::sim::Prng;
 use weir::{
     Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability, LeveledOptions, Options,
     SentinelOptions, TrimOptions,
 };
 
+use super::regions::{Region, regions};
 use crate::history::Content;
 use crate::op::{Val, key_bytes};
-use crate::world::{self, Disk, Schedule};
+use crate::world::{self, Disk, STORE_FILE, Schedule};
 
 /// By keyspace and key: the values, `None` where it was deleted.
 pub(super) type Versions = BTreeMap<(String, Vec<u8>), Vec<Option<Vec<u8>>>>;
@@ -27,6 +29,10 @@ pub(super) struct Specimen {
     pub(super) in_log: std::collections::BTreeSet<(String, Vec<u8>)>,
     /// Logs of another store, by their names there.
     pub(super) foreign: Vec<(String, Vec<u8>)>,
+    /// What another store in slots has, by its place there.
+    pub(super) foreign_parts: Vec<(u64, Vec<u8>)>,
+    /// What there is to damage.
+    pub(super) regions: Vec<Region>,
     pub(super) shape: String,
 }
 
@@ -48,7 +54,7 @@ pub(super) fn options() -> (DbOptions, Options) {
         .compression([Compression::None, Compression::None, Compression::Lz4])
         .compaction(levels)
         // A sentinel that is built stays, and none is built by heat.
-        .sentinels(SentinelOptions::default().theta(1e30).bytes_max(Some(u64::MAX)))
+        .sentinels(SentinelOptions::default().theta(*THETA_RANGE.end()).bytes_max(Some(u64::MAX)))
         // What is merged stays in lists: nothing is cached here, and nobody trims for that.
         .compaction_buffer(TrimOptions::default().threshold(0.0).interval(A_DAY));
     (db, ks)
@@ -84,16 +90,26 @@ pub(super) const LONG_KEY: u32 = 8 * 63 + 4;
 pub(super) const GETS: usize = 4;
 
 /// Logs of another store, with some openings.
-fn foreign_logs(seed: u64) -> weir::Result<Vec<(String, Vec<u8>)>> {
+fn foreign_logs(seed: u64) -> weir::Result<(Vec<(String, Vec<u8>)>, Vec<(u64, Vec<u8>)>)> {
     let disk = Disk::new();
+    let mut space = None;
     for round in 0..3u8 {
         let db = open(&disk, seed ^ 0xf0)?;
         db.put_with(b"foreign", [round], Durability::Sync)?;
+        db.flush()?;
+        space = db.slot_space();
         db.close()?;
+    }
+    if space.is_some() {
+        let all = disk.sim.read_all(STORE_FILE).unwrap_or_default();
+        let regions = regions(&disk, space).into_iter();
+        let part =
+            |r: Region| (r.start, all[r.start as usize..(r.start + r.bytes) as usize].to_vec());
+        return Ok((Vec::new(), regions.map(part).collect()));
     }
     let logs = disk.names().into_iter().filter(|name| name.ends_with(".log"));
     let logs = logs.filter_map(|name| disk.sim.read_all(&name).map(|bytes| (name, bytes)));
-    Ok(logs.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect())
+    Ok((logs.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect(), Vec::new()))
 }
 
 /// Schedules that are tried: when merges run decides how many levels are left.
@@ -167,6 +183,7 @@ fn build(seed: u64, schedule: Schedule) -> Result<Result<Specimen, String>, Stri
         let listed: u64 = in_levels().map(|level| level.buffered_tables).sum();
         let levels = world::levels_in_use(&db);
         let masked = masked_tables(&db);
+        let space = db.slot_space();
         drop(second);
         db.close()?;
         let [default, second] = model;
@@ -184,8 +201,19 @@ fn build(seed: u64, schedule: Schedule) -> Result<Result<Specimen, String>, Stri
         if !is_rich {
             return Ok(Err(shape));
         }
-        let foreign = foreign_logs(seed)?;
-        Ok(Ok(Specimen { seed, disk, content, versions, in_log, foreign, shape }))
+        let (foreign, foreign_parts) = foreign_logs(seed)?;
+        let regions = regions(&disk, space);
+        Ok(Ok(Specimen {
+            seed,
+            disk,
+            content,
+            versions,
+            in_log,
+            foreign,
+            foreign_parts,
+            regions,
+            shape,
+        }))
     })?
     .map_err(|e| format!("building the store: {e}"))
 }

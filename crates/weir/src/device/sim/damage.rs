@@ -92,6 +92,24 @@ impl SimDisk {
         })
     }
 
+    /// Replaces some of a file's bytes.
+    pub fn overwrite(&self, name: &str, offset: u64, bytes: &[u8]) -> bool {
+        self.damage(name, |content| {
+            content.write(offset, bytes);
+            !bytes.is_empty()
+        })
+    }
+
+    /// Copies some of a file's bytes over others.
+    pub fn copy_part(&self, name: &str, from: u64, to: u64, bytes: u64) -> bool {
+        self.damage(name, |content| {
+            let mut part = vec![0; bytes as usize];
+            let got = content.read(from, &mut part);
+            content.write(to, &part[..got]);
+            got > 0
+        })
+    }
+
     /// Truncates a file.
     pub fn truncate(&self, name: &str, len: u64) -> bool {
         self.damage(name, |content| {

@@ -35,6 +35,7 @@ use crate::storage::{
     TableSource, TableWriter, WrittenTable,
 };
 
+mod ahead;
 mod cells;
 mod flush;
 pub mod format;

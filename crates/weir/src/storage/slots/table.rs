@@ -18,6 +18,7 @@ use crate::base::pages::PageVec;
 use crate::base::place::{Extent, Place};
 use crate::base::sched::{Condvar, Mutex};
 use crate::device::{Advice, File};
+use crate::storage::slots::ahead::{Ahead, Windows};
 use crate::storage::slots::map::{Counts, SlotMap, slots_of};
 use crate::storage::slots::page::{PAGE_BYTES, Trailer, Uuid};
 use crate::storage::{LiveTable, TableSource, TableWriter, WrittenTable};
@@ -39,6 +40,7 @@ pub(super) struct Space {
     state: Mutex<State>,
     /// Reads and discards in flight have ended.
     quiet: Condvar,
+    ahead: Arc<Ahead>,
 }
 
 struct State {
@@ -64,8 +66,8 @@ impl Space {
         let map = SlotMap::new(0, file.len()? / slot_bytes);
         let state = State { map, leaving: Vec::new(), discards, in_flight: 0, closed: false };
         let (state, quiet) = (Mutex::new(state), Condvar::new());
-        let repairs = AtomicU64::new(0);
-        Ok(Arc::new(Self { file, uuid, slot_bytes, path, repairs, state, quiet }))
+        let (repairs, ahead) = (AtomicU64::new(0), Arc::default());
+        Ok(Arc::new(Self { file, uuid, slot_bytes, path, repairs, state, quiet, ahead }))
     }
 
     pub(super) fn slot_bytes(&self) -> u64 {
@@ -151,7 +153,8 @@ impl Space {
                 Error::new(ErrorKind::NotFound, format!("no slots of {} have it", self.path));
             return Err(Error::missing_table(self.name_of(uid), none));
         };
-        Ok(SlotTable { space: Arc::clone(self), uid, place, bytes })
+        let windows = Windows::default();
+        Ok(SlotTable { space: Arc::clone(self), uid, place, bytes, windows })
     }
 
     pub(super) fn remove(&self, uid: TableUid) -> Result<()> {
@@ -242,8 +245,28 @@ impl Space {
         self.file.sync()
     }
 
+    pub(super) fn ahead(&self) -> &Arc<Ahead> {
+        &self.ahead
+    }
+
+    /// Fills `buf` with these parts of the device, one after the other.
+    ///
+    /// # Errors
+    /// `Closed`; the device's.
+    pub(super) fn read_ranges(&self, ranges: &[(u64, u64)], buf: &mut [u8]) -> Result<()> {
+        let _reading = self.begin_read()?;
+        let mut rest = buf;
+        for &(at, bytes) in ranges {
+            let (piece, tail) = rest.split_at_mut(bytes as usize);
+            self.file.read_exact_at(piece, at)?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
     /// Waits for what is in flight; later reads are refused.
     pub(super) fn close(&self) {
+        self.ahead.close();
         let mut state = self.state.lock();
         state.closed = true;
         while state.in_flight > 0 {
@@ -380,6 +403,13 @@ impl SlotWriter {
     }
 }
 
+impl Drop for Space {
+    fn drop(&mut self) {
+        // The last holder may be the thread itself.
+        let _thread = self.ahead.end();
+    }
+}
+
 impl Drop for SlotWriter {
     fn drop(&mut self) {
         if !self.ended {
@@ -437,6 +467,8 @@ pub(super) struct SlotTable {
     uid: TableUid,
     place: Place,
     bytes: u64,
+    /// What is read ahead of it.
+    windows: Windows,
 }
 
 impl SlotTable {
@@ -446,26 +478,26 @@ impl SlotTable {
             let what = format_args!("{wanted} bytes are behind its end, {} bytes", self.bytes);
             return Err(Error::corruption(self.path(), offset, what));
         }
-        let mut rest = buf;
-        for (at, bytes) in self.space.ranges(&self.place, offset, wanted) {
-            let (piece, tail) = rest.split_at_mut(bytes as usize);
-            self.space.file.read_exact_at(piece, at)?;
-            rest = tail;
+        if self.windows.take(buf, offset) {
+            return Ok(());
         }
-        Ok(())
+        self.space.read_ranges(&self.space.ranges(&self.place, offset, wanted), buf)
     }
 }
 
 impl TableSource for SlotTable {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let _reading = self.space.begin_read()?;
         self.read(buf, offset).map_err(Error::leaving_nothing_unknown)
     }
 
     fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
         let left = self.bytes.saturating_sub(offset);
         let bytes = if bytes == 0 { left } else { bytes.min(left) };
-        for (at, bytes) in self.space.ranges(&self.place, offset, bytes) {
+        let ranges = self.space.ranges(&self.place, offset, bytes);
+        if advice == Advice::WillNeed {
+            return self.windows.hint(&self.space, (offset, bytes), ranges);
+        }
+        for (at, bytes) in ranges {
             self.space.file.advise(at, bytes, advice);
         }
     }

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::base::ids::{segment, uid};
 use crate::base::place::Place;
+use crate::base::prng::Prng;
 use crate::base::sched;
 use crate::base::sched::sim::Simulation;
-use crate::device::Dir;
 use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
 use crate::device::sim::SimDisk;
 use crate::device::site::OpKind;
+use crate::device::{Advice, Dir};
 
 const NAME: &str = "store.weir";
 
@@ -253,4 +254,79 @@ fn hostile_superblocks_are_refused() {
         let is_known = [ErrorKind::Corruption, ErrorKind::Unsupported].contains(&kind);
         assert!(is_known, "change {at}: {kind:?}");
     }
+}
+
+/// Goal: what is read ahead is what is there: whatever is hinted at, read before it, in the middle
+/// of it, past it or never, by whom it was for or by another, and if reading it fails; and when the
+/// device is given up nothing is read any more. Method: two tables open twice, drawn hints and
+/// reads, and now and then a request that fails once, which may be one of the reads.
+#[test]
+fn what_is_read_ahead_is_what_is_there() {
+    for seed in 0..20 {
+        Simulation::run(seed, move |_| {
+            let (faults, store) = over_faults(false);
+            let bytes = |table: u64| -> Vec<u8> {
+                (0..2u64 << 20).map(|n| (n * 31 / 7 + n / 4093 + table) as u8).collect()
+            };
+            let content = [bytes(1), bytes(2)];
+            let tables: Vec<_> = (0..4).map(|n| n % 2).collect();
+            for (number, content) in (1..).zip(&content) {
+                let mut writer = store.create_table(uid(number), 0).expect("begun");
+                writer.append(content).expect("appended");
+                let written = writer.end().expect("ended");
+                store.sync_tables(vec![written]).expect("durable");
+            }
+            let open = |table: usize| store.open_table(uid(table as u64 + 1)).expect("there");
+            let mut sources: Vec<_> = tables.iter().map(|&table| open(table)).collect();
+            let mut prng = Prng::new(seed);
+            let mut hinted = vec![(0, 64 << 10); sources.len()];
+            let mut failed = 0;
+            for _ in 0..400 {
+                let at = prng.below(sources.len() as u64) as usize;
+                let size = (1 << prng.below(9)) << 12;
+                match prng.below(16) {
+                    0..=5 => {
+                        hinted[at] = (prng.below((2 << 20) - size), size);
+                        sources[at].advise(hinted[at].0, size, Advice::WillNeed);
+                    }
+                    6 => {
+                        let (op, class) = (Some(OpKind::Read), Some(FileClass::Table));
+                        let effect = Effect::Fail(ErrorCode::Eio);
+                        faults.arm(Fault { op, class, after: 0, times: Times::Once, effect });
+                    }
+                    7 => sources[at] = open(tables[at]),
+                    8..=11 => {
+                        let (offset, size) = hinted[at];
+                        let from = offset + prng.below(size);
+                        let to = from + 1 + prng.below(size);
+                        let to = to.min(2 << 20) as usize;
+                        failed += check(&*sources[at], &content[tables[at]], from as usize..to);
+                    }
+                    _ => {
+                        let (offset, size) = hinted[at];
+                        let all = offset as usize..(offset + size) as usize;
+                        failed += check(&*sources[at], &content[tables[at]], all);
+                    }
+                }
+                sched::switch_point();
+            }
+            assert!(failed < 200, "{failed} reads failed");
+            sources[0].advise(0, 1 << 20, Advice::WillNeed);
+            sources[1].advise(0, 1 << 20, Advice::WillNeed);
+            store.unlock();
+            let mut byte = [0];
+            let refused = sources[2].read_exact_at(&mut byte, 5).expect_err("it was given up");
+            assert_eq!(refused.kind(), ErrorKind::Closed);
+        });
+    }
+}
+
+/// Reads a range and compares; 1 if the device fails.
+fn check(source: &dyn TableSource, content: &[u8], range: std::ops::Range<usize>) -> usize {
+    let mut got = vec![0; range.len()];
+    match source.read_exact_at(&mut got, range.start as u64) {
+        Ok(()) => assert!(got == content[range.clone()], "the bytes {range:?}"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Io),
+    }
+    usize::from(source.read_exact_at(&mut got, range.start as u64).is_err())
 }
