@@ -287,6 +287,7 @@ impl<'a> Client<'a> {
                 (num / 2 + prng.below(num.div_ceil(100))).min(num - 1)
             })?,
             Workload::Queue => self.queue(share)?,
+            Workload::Window => self.window(share)?,
             Workload::YcsbA => self.ycsb_point(share, 50, false)?,
             Workload::YcsbB => self.ycsb_point(share, 95, false)?,
             Workload::YcsbC => self.ycsb_point(share, 100, false)?,
@@ -460,6 +461,30 @@ impl<'a> Client<'a> {
                 self.space.behind(index, &mut self.key);
                 self.put_key(false)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Puts an entry behind the last one, takes the oldest, and scans the newest ones.
+    fn window(&mut self, share: std::ops::Range<u64>) -> Result<()> {
+        let Shared { engine, config, next_index, .. } = *self.shared;
+        for _ in share {
+            if self.over() {
+                break;
+            }
+            let index = next_index.fetch_add(1, Ordering::Relaxed);
+            self.space.behind(index, &mut self.key);
+            self.put_key(false)?;
+            self.space.behind(index - config.num, &mut self.key);
+            engine.delete(&self.key)?;
+            self.space.behind((index + 1).saturating_sub(config.scan_entries), &mut self.key);
+            // The scan's time alone.
+            self.lap();
+            self.totals.scanned += engine.scan(&self.key, config.scan_entries, &mut |_, _| {})?;
+            let elapsed = self.lap();
+            self.totals.scan.saturating_record(elapsed);
+            self.note_in_window(elapsed);
+            self.done(1);
         }
         Ok(())
     }

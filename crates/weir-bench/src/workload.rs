@@ -48,13 +48,16 @@ pub enum Workload {
     /// Half reads, half read-modify-writes; scrambled Zipfian keys.
     YcsbF,
     /// A queue: the first entries are scanned and deleted, and as many are put behind the last. It
-    /// takes away keys that the others look for, and is therefore the last of all.
+    /// takes away keys that the others look for, and is therefore one of the last.
     Queue,
+    /// A window of time: an entry is put behind the last one, the oldest is deleted, and the newest
+    /// are scanned. As [`Queue`](Self::Queue) it takes away keys that others look for.
+    Window,
 }
 
 impl Workload {
     /// Every workload, in the order in which they make sense one after the other.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::FillSeq,
         Self::FillSync,
         Self::FillRandom,
@@ -74,6 +77,7 @@ impl Workload {
         Self::YcsbE,
         Self::YcsbF,
         Self::Queue,
+        Self::Window,
     ];
 
     /// The name in commands and results.
@@ -93,6 +97,7 @@ impl Workload {
             Self::RangeHot => "rangehot",
             Self::ScanHot => "scanhot",
             Self::Queue => "queue",
+            Self::Window => "window",
             Self::YcsbA => "ycsb-a",
             Self::YcsbB => "ycsb-b",
             Self::YcsbC => "ycsb-c",
@@ -117,7 +122,7 @@ impl Workload {
     /// Whether it takes keys of the configuration away: what comes next loads the store again.
     #[must_use]
     pub fn unloads(self) -> bool {
-        matches!(self, Self::Queue)
+        matches!(self, Self::Queue | Self::Window)
     }
 
     /// Whether it changes the store: only then is there anything to drain.

@@ -28,8 +28,9 @@ pub(crate) const WORKLOADS: &str = "Workloads:
   rangehot                98 % of the reads in 15 % of the keys, while one more thread writes
   scanhot                 scans in 1 % of the keys, while one more thread writes
   ycsb-a .. ycsb-f        YCSB's core workloads, scrambled Zipfian
-  queue                   the first entries scanned and deleted, as many put behind the last;
-                          keys are missing then, and what comes next loads again
+  queue                   the first entries scanned and deleted, as many put behind the last
+  window                  an entry put behind the last, the oldest deleted, the newest scanned;
+                          after both keys are missing, and what comes next loads again
   all                     all of these
 
 They run in the order given, on one store. The fills start from an empty store; the others load it
@@ -108,7 +109,7 @@ pub(crate) struct BenchArgs {
         "base_level_bytes", "expected_bytes", "l0_trigger", "runs_per_level", "filters", "warm_up",
         "compaction_buffer", "trim_threshold", "trim_interval", "sentinels", "theta", "cost_model",
         "buckets", "heat_window", "hot_ranges", "sentinel_bytes", "idle_compaction",
-        "write_buffer_entries",
+        "table_bytes", "write_buffer_entries",
         "immutables",
     ])]
     defaults: bool,

@@ -24,8 +24,9 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
 130  interrupted; the store was closed cleanly";
 
 /// The engine's options that the command line sets.
-const OPTIONS: [(&str, &str); 15] = [
+const OPTIONS: [(&str, &str); 16] = [
     ("write_buffer_bytes", "--write-buffer"),
+    ("table_bytes", "--table-bytes"),
     ("write_buffer_entries", "--write-buffer-entries"),
     ("immutables_max", "--immutables"),
     ("bloom_bits", "--bloom-bits"),

@@ -80,6 +80,9 @@ pub(crate) struct TreeArgs {
     /// levels have sizes; 0: never
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     idle_compaction: Option<Duration>,
+    /// Largest tables that compactions write, such as 4m
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    table_bytes: Option<u64>,
     /// Entries of one write buffer; unset: bytes alone decide
     #[arg(long, value_name = "ENTRIES")]
     write_buffer_entries: Option<u64>,
@@ -158,6 +161,7 @@ impl TreeArgs {
             flag("--hot-ranges", self.hot_ranges),
             flag("--sentinel-bytes", self.sentinel_bytes),
             flag("--idle-compaction", self.idle_compaction.map(|rest| rest.as_secs_f64())),
+            flag("--table-bytes", self.table_bytes),
             flag("--write-buffer-entries", self.write_buffer_entries),
         ];
         compaction.into_iter().chain(of_policy).chain(others.into_iter().flatten()).collect()
@@ -226,6 +230,7 @@ impl TreeArgs {
         if let Some(rest) = self.idle_compaction {
             options.idle_compaction = (!rest.is_zero()).then_some(rest);
         }
+        options.table_bytes = self.table_bytes.unwrap_or(options.table_bytes);
         if self.write_buffer_entries.is_some() {
             options.debug.write_buffer_entries = self.write_buffer_entries;
         }

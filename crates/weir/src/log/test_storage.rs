@@ -397,6 +397,11 @@ impl Storage for MemStorage {
         }
         result
     }
+
+    fn remove_root_record(&self) -> Result<()> {
+        self.state.lock().root = None;
+        Ok(())
+    }
     fn sync_names(&self) -> Result<()> {
         self.state.lock().call().1
     }

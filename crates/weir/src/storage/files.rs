@@ -460,6 +460,12 @@ impl Storage for Files {
         self.dir.sync()
     }
 
+    fn remove_root_record(&self) -> Result<()> {
+        self.writable()?;
+        self.removals.remove(&*self.dir, ROOT)?;
+        self.dir.sync()
+    }
+
     fn sync_names(&self) -> Result<()> {
         self.writable()?;
         self.dir.sync()

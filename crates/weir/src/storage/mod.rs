@@ -244,6 +244,8 @@ pub trait Storage: Send + Sync {
     ///
     /// Requires: the root has at most [`ROOT_RECORD_BYTES_MAX`].
     fn write_root_record(&self, root: &[u8], log: SegmentNumber) -> Result<()>;
+    /// Removes the root, durably: what was being built here is no store.
+    fn remove_root_record(&self) -> Result<()>;
 
     /// Makes removals durable.
     fn sync_names(&self) -> Result<()>;

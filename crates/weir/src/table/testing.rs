@@ -264,6 +264,9 @@ impl Storage for MemoryTables {
     fn write_root_record(&self, _: &[u8], _: SegmentNumber) -> Result<()> {
         no_logs()
     }
+    fn remove_root_record(&self) -> Result<()> {
+        no_logs()
+    }
     fn sync_names(&self) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/root.md sha=887ae858309d
+// FORMAT: docs/format/root.md sha=3d8bc2375a9d
 //! The root record (LevelDB's CURRENT): the only file of a store that is replaced in place; it
 //! names the version log.
 //!
@@ -43,12 +43,30 @@ const TAG_VERSION_LOG: u64 = 4;
 const TAG_OPENING: u64 = 6;
 const TAG_BASE_LSN: u64 = 8;
 const TAG_NONCE: u64 = 16;
+/// In a record without the other fields but the lineage: of a store that a repair is building.
+const TAG_UNFINISHED: u64 = 18;
 // Reserved: 10 log unit, 12 second device for the write-ahead log, 14 key id, 1 name of the program
 // that wrote it.
 
 const RECORD: &str = "root record";
 
 impl RootRecord {
+    /// The bytes of a record that says that a repair is building a store here, and has not ended.
+    pub(crate) fn unfinished(lineage: Lineage) -> Vec<u8> {
+        let mut buf = Vec::new();
+        put_u32(&mut buf, LATEST);
+        put_number(&mut buf, TAG_LINEAGE, lineage.get());
+        put_number(&mut buf, TAG_UNFINISHED, 1);
+        let checksum = mask(crc(&buf));
+        put_u32(&mut buf, checksum);
+        buf
+    }
+
+    /// Whether these are the bytes of such a record.
+    pub(crate) fn is_unfinished(bytes: &[u8]) -> bool {
+        Self::decode(bytes, "").is_err_and(|error| error.kind() == ErrorKind::InvalidArgument)
+    }
+
     /// The bytes of the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { version_log, base_lsn, .. } = *self;
@@ -76,7 +94,8 @@ impl RootRecord {
     /// Decodes the record, which is all of `bytes`; `file` is for messages.
     ///
     /// # Errors
-    /// `Unsupported` for a newer format or an unknown critical field; `Corruption` otherwise.
+    /// `Unsupported` for a newer format or an unknown critical field; `InvalidArgument` for a store
+    /// that a repair has not finished; `Corruption` otherwise.
     pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<Self> {
         let damaged = |what: &str| Error::corruption(file, 0, format_args!("a {RECORD} {what}"));
         let cut_off = || damaged("is cut off");
@@ -109,6 +128,13 @@ impl RootRecord {
                 TAG_OPENING => opening = u32::try_from(value?).ok(),
                 TAG_BASE_LSN => base_lsn = Lsn::stored(value?),
                 TAG_NONCE => nonce = Nonce::new(value?),
+                TAG_UNFINISHED => {
+                    return Err(Error::invalid(format!(
+                        "{file}: a repair was building a store here and has not ended, so that \
+                         a part of it is missing: remove it (`weir destroy`), or format it again \
+                         (`weir format --force`), and run that repair again"
+                    )));
+                }
                 _ => unknown(RECORD, tag)?,
             }
         }

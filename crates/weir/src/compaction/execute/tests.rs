@@ -162,6 +162,9 @@ impl Storage for TestStorage {
     fn write_root_record(&self, root: &[u8], log: SegmentNumber) -> Result<()> {
         self.files.write_root_record(root, log)
     }
+    fn remove_root_record(&self) -> Result<()> {
+        self.files.remove_root_record()
+    }
     fn sync_names(&self) -> Result<()> {
         self.files.sync_names()
     }

@@ -1,8 +1,9 @@
 //! The place of a new tree that is not the damaged store's own.
 //!
-//! It is opened when it is known that there is something to write, and must hold nothing. Its
-//! root record is written last, so that one that was cut off is no store: a directory is removed by
-//! hand, a file or a device formatted again, since trailers of what was written stay in it.
+//! It is opened when it is known that there is something to write, and must hold nothing. Until it
+//! is whole its root record says so, and every opening and every other repair refuses it by name.
+//! After an error a directory is empty again; a file or a device stays refused until it is formatted
+//! again, since trailers of what was written stay in it.
 //!
 //! Not here: what is written (`rebuild`).
 
@@ -10,10 +11,11 @@ use std::sync::Arc;
 
 use super::Repair;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::Lineage;
+use crate::base::ids::{Lineage, SegmentNumber};
 use crate::storage::io::IoCounters;
 use crate::storage::open::Location;
 use crate::storage::{LogKind, OpenOptions, Storage};
+use crate::version::record::RootRecord;
 use crate::version::root::Root;
 use crate::version::set::adopt;
 
@@ -60,20 +62,37 @@ impl Repair {
             );
             return Err(Error::new(ErrorKind::Conflict, what));
         }
-        adopt(&*target, &Root::empty(Lineage::new(self.prng.next_u64()), 0))?;
+        let lineage = Lineage::new(self.prng.next_u64());
+        adopt(&*target, &Root::empty(lineage, 0))?;
+        let unfinished = RootRecord::unfinished(lineage);
+        let begun = target.write_root_record(&unfinished, SegmentNumber::ZERO);
         self.elsewhere = Some(Elsewhere::Open(target));
-        Ok(())
+        begun
     }
 
     /// Unlocks the other place; if the repair has failed, without what it wrote.
     pub(super) fn leave_target(&self, done: bool) {
         let Some(Elsewhere::Open(target)) = &self.elsewhere else { return };
-        // A root that an error was told of may be there all the same, and name them.
-        if !done && matches!(target.read_root_record(), Ok(None)) {
-            for uid in target.list_tables().unwrap_or_default() {
-                target.remove_table(uid).ignore_error("nothing names it");
-            }
+        // A root that an error was told of may be there all the same, and name the tables.
+        let record = target.read_root_record();
+        let is_left = matches!(record, Ok(Some(record)) if RootRecord::is_unfinished(&record));
+        if !done && is_left && target.slot_space().is_none() {
+            let cleared = clear(&**target).and_then(|()| target.remove_root_record());
+            cleared.ignore_error("it is refused by name");
         }
         target.unlock();
     }
+}
+
+/// Removes all that a repair has written which was not finished, but for the root record.
+fn clear(target: &dyn Storage) -> Result<()> {
+    for uid in target.list_tables()? {
+        target.remove_table(uid)?;
+    }
+    for kind in [LogKind::Wal, LogKind::Versions] {
+        for number in target.list_logs(kind)? {
+            target.remove_log(kind, number)?;
+        }
+    }
+    target.sync_names()
 }

@@ -8,8 +8,8 @@
 //!
 //! Invariants: (1) what was read ahead is handed to reads of the same open table only, whose slots
 //! nobody writes meanwhile (H30); (2) it is a hint: what fails, or is not wanted any more, is given
-//! up, and its read asks the device itself; (3) all windows together have at most
-//! [`BYTES_MAX`], of which the oldest that was read for nobody gives way to a new one; (4) a read ahead is a read in
+//! up, and its read asks the device itself; (3) all windows together have at most [`BYTES_MAX`], of
+//! which the oldest that was read for nobody gives way to a new one; (4) a read ahead is a read in
 //! flight (H73): none begins once the device is given up.
 //!
 //! Thread-safety: any thread may hint, read and close.

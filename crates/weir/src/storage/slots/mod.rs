@@ -442,6 +442,11 @@ impl Storage for Slots {
         Ok(())
     }
 
+    fn remove_root_record(&self) -> Result<()> {
+        self.writable()?;
+        self.superblocks.lock().replace(|next| next.root = None)
+    }
+
     fn sync_names(&self) -> Result<()> {
         self.writable()
     }
