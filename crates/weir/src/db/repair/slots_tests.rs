@@ -397,9 +397,9 @@ fn a_place_elsewhere_must_be_empty_and_needed() {
     assert_eq!(refused.expect_err("not asked for").kind(), ErrorKind::InvalidArgument);
 }
 
-/// Goal: what a rebuild elsewhere wrote that was cut off is no store: neither an opening nor a repair
-/// takes the part for the whole, and both say what to do. Method: power cuts after each change of
-/// the place, a directory and a file; some of them have the whole store already.
+/// Goal: what a rebuild elsewhere wrote that was cut off is no store: neither an opening nor a
+/// repair takes the part for the whole, and both say what to do. Method: power cuts after each
+/// change of the place, a directory and a file; some of them have the whole store already.
 #[test]
 fn a_part_of_a_tree_elsewhere_is_no_store() {
     let disk = store();
