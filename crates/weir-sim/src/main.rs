@@ -21,7 +21,7 @@ use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, polici
 use weir_sim::{fixtures, kill, museum, powercut, soak};
 
 /// The short forms of the campaigns, as in CI.
-const SHORT: [&str; 16] = [
+const SHORT: [&str; 17] = [
     "m --ops 40000",
     "rounds --ops 4000",
     "determinism --episodes 8",

@@ -89,27 +89,57 @@ pub(super) const LONG_KEY: u32 = 8 * 63 + 4;
 /// One key in so many is asked for after each damage.
 pub(super) const GETS: usize = 4;
 
-/// Logs of another store, with some openings.
-fn foreign_logs(seed: u64) -> weir::Result<(Vec<(String, Vec<u8>)>, Vec<(u64, Vec<u8>)>)> {
-    let disk = Disk::new();
-    let mut space = None;
-    for round in 0..3u8 {
-        let db = open(&disk, seed ^ 0xf0)?;
-        db.put_with(b"foreign", [round], Durability::Sync)?;
-        db.flush()?;
-        space = db.slot_space();
-        db.close()?;
+/// What another store has, with some openings.
+struct Foreign {
+    /// Its logs, by name, if they are files.
+    logs: Vec<(String, Vec<u8>)>,
+    /// What is in its areas, by place, if it is in slots.
+    parts: Vec<(u64, Vec<u8>)>,
+}
+
+impl Foreign {
+    fn of(seed: u64) -> weir::Result<Self> {
+        let disk = Disk::new();
+        let mut space = None;
+        for round in 0..3u8 {
+            let db = open(&disk, seed ^ 0xf0)?;
+            db.put_with(b"foreign", [round], Durability::Sync)?;
+            db.flush()?;
+            space = db.slot_space();
+            db.close()?;
+        }
+        if space.is_some() {
+            let all = disk.sim.read_all(STORE_FILE).unwrap_or_default();
+            let part = |region: Region| {
+                let bytes = &all[region.start as usize..(region.start + region.bytes) as usize];
+                (region.start, bytes.to_vec())
+            };
+            let parts = regions(&disk, space).into_iter().map(part).collect();
+            return Ok(Self { logs: Vec::new(), parts });
+        }
+        let logs = disk.names().into_iter().filter(|name| name.ends_with(".log"));
+        let logs = logs.filter_map(|name| disk.sim.read_all(&name).map(|bytes| (name, bytes)));
+        let logs = logs.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect();
+        Ok(Self { logs, parts: Vec::new() })
     }
-    if space.is_some() {
-        let all = disk.sim.read_all(STORE_FILE).unwrap_or_default();
-        let regions = regions(&disk, space).into_iter();
-        let part =
-            |r: Region| (r.start, all[r.start as usize..(r.start + r.bytes) as usize].to_vec());
-        return Ok((Vec::new(), regions.map(part).collect()));
-    }
-    let logs = disk.names().into_iter().filter(|name| name.ends_with(".log"));
-    let logs = logs.filter_map(|name| disk.sim.read_all(&name).map(|bytes| (name, bytes)));
-    Ok((logs.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect(), Vec::new()))
+}
+
+/// Whether a store has something of all that can be damaged, and what it has.
+fn shape_of(db: &Db, disk: &Disk) -> (bool, String) {
+    let metrics = db.metrics();
+    let in_levels = || metrics.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
+    let tables: u64 = in_levels().map(|level| level.tables).sum();
+    let listed: u64 = in_levels().map(|level| level.buffered_tables).sum();
+    let (levels, masked) = (world::levels_in_use(db), masked_tables(db));
+    let by_level =
+        |k: &weir::KeyspaceMetrics| k.levels.iter().map(|l| l.tables).collect::<Vec<_>>();
+    let tree: Vec<Vec<u64>> = metrics.keyspaces.iter().map(by_level).collect();
+    let shape = format!(
+        "{levels} levels, {tables} tables {tree:?}, {listed} in lists, {masked} with masks; \
+         files: {:?}",
+        disk.names()
+    );
+    (levels >= 3 && tables >= 8 && listed >= 2 && masked > 0, shape)
 }
 
 /// Schedules that are tried: when merges run decides how many levels are left.
@@ -177,31 +207,17 @@ fn build(seed: u64, schedule: Schedule) -> Result<Result<Specimen, String>, Stri
         for id in 600..608 {
             write(&mut rng, usize::from(id % 2 == 0), id, Durability::Sync)?;
         }
-        let metrics = db.metrics();
-        let in_levels = || metrics.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
-        let tables: u64 = in_levels().map(|level| level.tables).sum();
-        let listed: u64 = in_levels().map(|level| level.buffered_tables).sum();
-        let levels = world::levels_in_use(&db);
-        let masked = masked_tables(&db);
+        let (is_rich, shape) = shape_of(&db, &disk);
         let space = db.slot_space();
         drop(second);
         db.close()?;
         let [default, second] = model;
         content.insert("default".into(), default.into_iter().collect());
         content.insert("second".into(), second.into_iter().collect());
-        let by_level =
-            |k: &weir::KeyspaceMetrics| k.levels.iter().map(|l| l.tables).collect::<Vec<_>>();
-        let tree: Vec<Vec<u64>> = metrics.keyspaces.iter().map(by_level).collect();
-        let shape = format!(
-            "{levels} levels, {tables} tables {tree:?}, {listed} in lists, {masked} with masks; \
-             files: {:?}",
-            disk.names()
-        );
-        let is_rich = levels >= 3 && tables >= 8 && listed >= 2 && built && masked > 0;
-        if !is_rich {
+        if !is_rich || !built {
             return Ok(Err(shape));
         }
-        let (foreign, foreign_parts) = foreign_logs(seed)?;
+        let Foreign { logs: foreign, parts: foreign_parts } = Foreign::of(seed)?;
         let regions = regions(&disk, space);
         Ok(Ok(Specimen {
             seed,

@@ -1,9 +1,9 @@
 //! The place of a new tree that is not the damaged store's own.
 //!
 //! It is opened when it is known that there is something to write, and must hold nothing. Until it
-//! is whole its root record says so, and every opening and other repair refuses it by name. After an
-//! error a directory is empty again; a file or a device stays refused until it is formatted again,
-//! since trailers of what was written stay in it.
+//! is whole its root record says so, and every opening and other repair refuses it by name. After
+//! an error a directory is empty again; a file or a device stays refused until it is formatted
+//! again, since trailers of what was written stay in it.
 //!
 //! Not here: what is written (`rebuild`).
 
