@@ -22,7 +22,7 @@ fn every_workload() {
     ];
     let ran = weir(dir.path(), &args);
     let results: Vec<Value> = serde_json::from_str(ran.ok()).expect("the output is JSON");
-    assert_eq!(results.len(), 19);
+    assert_eq!(results.len(), 20);
     for result in &results {
         assert_eq!(result["engine"], "weir");
         assert!(result["ops_per_second"].as_f64() > Some(0.0), "{result}");
