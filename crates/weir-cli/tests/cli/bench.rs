@@ -36,7 +36,9 @@ fn every_workload() {
     assert!(lines[0].starts_with("1,000 keys of 16 + 100 bytes"), "{}", ran.out);
     assert!(lines[2].starts_with("fillseq") && lines[3].starts_with("readrandom"), "{}", ran.out);
     // The other table: what each workload asked of the device.
-    assert!(lines[4].is_empty() && lines[5].starts_with("workload  cause"), "{}", ran.out);
+    // A workload beside which a flush was late is in it, too, and widens the first column.
+    let head = lines[5].split_whitespace().take(2).collect::<Vec<_>>();
+    assert!(lines[4].is_empty() && head == ["workload", "cause"], "{}", ran.out);
     let log = lines[6..].iter().find(|line| line.starts_with("fillseq") && line.contains(" log "));
     assert!(log.is_some(), "{}", ran.out);
 }
