@@ -376,9 +376,11 @@ impl Storage for Slots {
                 named.map(|half| if self.spoilt.load(Ordering::Relaxed) { 1 - half } else { half })
             }
         };
-        // What the other half holds is of an opening that failed, was removed, or is given up.
-        if let (LogKind::Versions, Some(taken)) = (kind, taken) {
-            let other = |n: &SegmentNumber| *n != number && cells.find(*n) != Some(taken);
+        // What the other half holds, or both where no root names one, is of an opening that failed,
+        // was removed, or is given up.
+        if kind == LogKind::Versions {
+            let is_kept = |n: &SegmentNumber| taken.is_some() && cells.find(*n) == taken;
+            let other = |n: &SegmentNumber| *n != number && !is_kept(n);
             for old in cells.numbers().into_iter().filter(other) {
                 cells.remove(old)?;
             }

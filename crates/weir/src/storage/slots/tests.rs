@@ -89,6 +89,20 @@ fn the_half_of_the_root_is_left_alone() {
     }
 }
 
+/// Goal: openings of a new store that fail before its first root record, however many, leave room
+/// for the next one. The story: power cuts in the first two openings, and the third found both
+/// halves taken (`weir-sim c --slots --seed 50`).
+#[test]
+fn first_openings_that_fail_leave_room() {
+    let disk = formatted();
+    for number in 1..6 {
+        let store = open(&disk);
+        let log = store.create_log(LogKind::Versions, segment(number), 0).expect("a half is free");
+        log.write_at(&[b"a base"], 0).expect("written");
+        log.sync().expect("synced");
+    }
+}
+
 /// An empty store on a disk whose requests can fail or stall.
 fn over_faults(discards: bool) -> (Faults, Arc<Slots>) {
     let faulty = FaultyDir::over_disk(&formatted());
