@@ -183,12 +183,12 @@ pub const OUTSIDE: [Outside; 56] = [
     outside(
         "bilsm-compose",
         "list, writes: disk reads per read, with sentinels over without",
-        "1.113: scans ask the runs themselves under the holes of claims, whose blocks are cold",
+        "1.113, by the cost before: by reading, holes of claims send scans to cold runs; not tested",
     ),
     outside(
         "bilsm-compose",
         "list, reads: hit ratio, with sentinels over without",
-        "0.980: runs that are no longer opened were cached",
+        "0.980, by the cost before: not known",
     ),
     outside(
         "bilsm-compose",
