@@ -183,7 +183,7 @@ pub const OUTSIDE: [Outside; 56] = [
     outside(
         "bilsm-compose",
         "list, writes: disk reads per read, with sentinels over without",
-        "1.113, by the cost before: by reading, holes of claims send scans to cold runs; not tested",
+        "1.113, by the cost before: holes of claims send scans to cold runs, as read, not tested",
     ),
     outside(
         "bilsm-compose",
