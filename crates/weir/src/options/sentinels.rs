@@ -12,6 +12,10 @@ use crate::base::error::{Error, Result};
 ///
 /// Costs what is written to move them, as far as reads are expected to save more; some nanoseconds
 /// a get, seek and write to count them by range; and memory: [`SentinelOptions::buckets`].
+///
+/// Beside a compaction buffer (`Options::compaction_buffer`) few are moved unless blocks are handed
+/// over (`WarmUp::HandOff`, the default): what its lists serve is cached there, and what would be
+/// built in its place is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Sentinels {

@@ -56,6 +56,15 @@ impl Source {
         !matches!(self, Self::Memtable(_)) && self.valid() && !self.is_ahead()
     }
 
+    /// Whether it is a run with a buffer list.
+    pub(super) fn has_list(&self) -> bool {
+        match self {
+            Self::Buffered(_) => true,
+            Self::Without(c) => c.inner().has_list(),
+            Self::Memtable(_) | Self::Run(_) | Self::Table(_) => false,
+        }
+    }
+
     /// For a reader within `bounds`. Requires: it is at rest.
     fn set_bounds(&mut self, bounds: BoundsRef<'_>, limits: &mut Option<Arc<Limits>>) {
         match self {

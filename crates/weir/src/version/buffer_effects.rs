@@ -10,6 +10,8 @@
 //! is appended to its list or covered by a hole. Without it a list answers with what was
 //! overwritten below or deleted. Too large a hole is safe.
 //!
+//! With hand-off a sentinel that sinks is not appended: a hole lies over its tables' hull instead.
+//!
 //! *Freeze is drop* (LSbM §4.1, H8): a list of which merges shadow too large a share is dropped,
 //! and nothing is appended until the share falls or the run is another one.
 //!
@@ -30,12 +32,12 @@ use super::edit::{AddedTable, KeyspaceEdit, ListChange};
 use super::keyspaces::KeyspaceVersion;
 use super::root::Places;
 use super::run::Run;
-use super::shape::{PartKind, RunId};
+use super::shape::{PartKind, RunId, RunKind};
 use crate::base::ids::{Level, TableUid};
 use crate::base::interval::Interval;
 use crate::base::key::compare;
 use crate::base::table_meta::TableMeta;
-use crate::options::{CompactionBuffer, Options};
+use crate::options::{CompactionBuffer, Options, WarmUp};
 
 /// A list of which merges shadow more than this share of the entries appended is dropped. LSbM's
 /// level 2, which it keeps, has 0.21 at its end.
@@ -244,6 +246,16 @@ impl Passage<'_> {
         self.into.iter().any(|&into| from.min(into) <= id && id <= from.max(into))
     }
 
+    /// Whether what comes from a run is no matter of lists: a sentinel's blocks are handed over to
+    /// where it sinks. What lists have of its range is under a hole since it was built (H10), and
+    /// so it stays: with a copy in a list, of which scans can make no use above a hole, there would
+    /// be two in the cache, or the one that scans need would be the cold one.
+    fn is_handed_over(&self, from: RunId) -> bool {
+        let run = self.old.version.run(from);
+        self.options.warm_up == WarmUp::HandOff
+            && run.is_some_and(|run| run.kind == RunKind::Sentinel)
+    }
+
     /// Appends the sources of a buffered merge.
     fn append(&self, target: RunId, changes: &mut Vec<ListChange>) {
         let run = self.old.version.run(target);
@@ -252,8 +264,9 @@ impl Passage<'_> {
         for leaving in self.leaving.iter().filter(|leaving| leaving.from != target) {
             by_age.entry(leaving.from).or_default().push(&leaving.meta);
         }
-        let entries = by_age.values().flatten().map(|meta| meta.entries);
-        let entries = entries.fold(0, u64::saturating_add);
+        let comes = |(from, _): &(&RunId, _)| !self.is_handed_over(**from);
+        let entries = by_age.iter().filter(comes).flat_map(|(_, metas)| metas);
+        let entries = entries.map(|meta| meta.entries).fold(0, u64::saturating_add);
         let had = run.map_or(0, |run| run.tables.totals().entries);
         // What a part holds that began to fill without a list was received in this round.
         let rotates = CompactionBuffer::Cascade.suits(self.options.compaction);
@@ -284,8 +297,20 @@ impl Passage<'_> {
         let mut appended: Vec<Vec<TableUid>> = vec![Vec::new()];
         // A hole of the newest buffered run lies over some of its tables.
         let mut is_closed = false;
+        let may_have_holes =
+            held.is_some() || by_age.keys().any(|&from| !self.is_handed_over(from));
         // A smaller id is newer.
-        for (_, metas) in by_age.into_iter().rev() {
+        for (from, metas) in by_age.into_iter().rev() {
+            if self.is_handed_over(from) {
+                if let (true, Some(hull)) =
+                    (may_have_holes, Hull::of(metas.iter().map(|m| &***m)).0)
+                {
+                    let (smallest, largest) = (hull.0.to_vec(), hull.1.to_vec());
+                    changes.push(ListChange::Hole { run: target, smallest, largest });
+                    is_closed = true;
+                }
+                continue;
+            }
             for meta in metas {
                 let fits = |run: &Arc<BufferedRun>| {
                     let (smallest, largest) = (&meta.smallest[..], &meta.largest[..]);

@@ -77,9 +77,9 @@ impl Foreseen {
         let leaving = inputs.iter().flat_map(|(from, metas)| {
             metas.iter().map(|meta| Leaving { from: *from, meta: Arc::clone(meta) })
         });
-        let but = asked_after(keyspace, leaving.collect(), output);
+        let (but, appended) = asked_after(keyspace, leaving.collect(), output);
         let lists_of = |(id, metas): &(RunId, Vec<Arc<TableMeta>>)| {
-            let stays = but.is_some() && *id != output;
+            let stays = metas.iter().any(|meta| appended.contains(&meta.uid));
             let list = keyspace.version.run(*id).and_then(|run| run.list.as_deref());
             // The list that is appended to goes on answering.
             let list = list.filter(|_| but.is_none() || *id != output);
@@ -94,18 +94,22 @@ impl Foreseen {
     }
 }
 
-/// The keys for which the run `output` itself will be asked, not its list; `None` if that is not
-/// appended to, for all.
-fn asked_after(keyspace: &KeyspaceVersion, leaving: Vec<Leaving>, output: RunId) -> Option<Holes> {
+/// The keys for which the run `output` itself will be asked, not its list; `None` if it has none
+/// then, for all. And the tables that are appended to the list.
+fn asked_after(
+    keyspace: &KeyspaceVersion,
+    leaving: Vec<Leaving>,
+    output: RunId,
+) -> (Option<Holes>, BTreeSet<TableUid>) {
     let changes = foresee(keyspace, leaving, output);
     let list = keyspace.version.run(output).and_then(|run| run.list.as_deref());
     let mut asked = Holes::default();
     let holes = list.into_iter().flat_map(BufferList::runs).flat_map(|run| run.holes.iter());
     holes.for_each(|range| asked.add(range.clone()));
-    let mut appends = false;
+    let (mut appended, mut ends) = (BTreeSet::new(), false);
     for change in changes.into_iter().filter(|change| change.run() == output) {
         match change {
-            ListChange::Append { .. } => appends = true,
+            ListChange::Append { uid, .. } => drop(appended.insert(uid)),
             ListChange::Hole { smallest, largest, .. } => {
                 asked.add((Arc::from(smallest), Arc::from(largest)));
             }
@@ -115,8 +119,10 @@ fn asked_after(keyspace: &KeyspaceVersion, leaving: Vec<Leaving>, output: RunId)
                     asked.add((Arc::from(&*meta.smallest), Arc::from(&*meta.largest)));
                 }
             }
-            ListChange::Count { .. } | ListChange::Drop { .. } => {}
+            ListChange::Drop { .. } => ends = true,
+            ListChange::Count { .. } => {}
         }
     }
-    appends.then_some(asked)
+    let goes_on = !ends && list.is_some_and(|list| !list.runs().is_empty());
+    ((goes_on || !appended.is_empty()).then_some(asked), appended)
 }

@@ -9,7 +9,10 @@ use crate::heat::RangeHeat;
 use crate::heat::buckets::TableSpan;
 use crate::heat::shape::{BucketHeat, HeatShape};
 use crate::options::sentinels::BucketRanges;
-use crate::{Durability, LeveledOptions, Options, WriteBatch};
+use crate::{
+    CompactionBuffer, CompactionPolicy, Durability, LeveledOptions, Options, PartsOptions, WarmUp,
+    WriteBatch,
+};
 
 const KEYS: u64 = 1000;
 
@@ -134,6 +137,42 @@ fn scans_count_where_they_were() {
     let counted = buckets(&heat);
     assert_about("scans to the first key", counted[0].scans, 6000);
     assert_eq!(counted[1].scans, 0);
+}
+
+/// Goal: where nothing is handed over to what is built, a scan does not count the runs that their
+/// buffer lists serve: their blocks are cached there, and those of a sentinel would not be. Method:
+/// the same store with lists, with hand-off and without.
+#[test]
+fn what_lists_serve_is_no_gain_without_hand_off() {
+    let opened_beyond = |warm_up: WarmUp| {
+        let dir = tempfile::tempdir().unwrap();
+        let levels = PartsOptions::default().base_level_bytes(64 << 10).l0_trigger(1);
+        let options = Options::default()
+            .write_buffer_bytes(32 << 10)
+            .table_bytes(16 << 10)
+            .compaction(CompactionPolicy::Gear(levels.expected_bytes(8 << 20)))
+            .warm_up(warm_up)
+            .compaction_buffer(CompactionBuffer::Cascade);
+        let builder = Db::builder(dir.path()).default_options(options).seed(1);
+        let db = builder.background_threads(1).open().unwrap();
+        for n in 0..6000 {
+            db.put(key(n * 7919 % KEYS), [7; 100]).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        let version = Arc::clone(&db.default_keyspace().tree.pin().version);
+        let runs = version.runs_newest_first();
+        let bare = runs.filter(|run| run.list.as_ref().is_none_or(|list| list.runs().is_empty()));
+        assert!(bare.count() < 2 && version.runs_newest_first().len() > 2);
+        let heat = heat_of(&db);
+        for _ in 0..3000 {
+            assert_eq!(db.range(key(600)..key(610)).count(), 10);
+        }
+        assert_about("scans", buckets(&heat)[6].scans, 3000);
+        buckets(&heat)[6].opened_beyond
+    };
+    let (counted, without) = (opened_beyond(WarmUp::HandOff), opened_beyond(WarmUp::None));
+    assert!(counted > 3000 && without == 0, "{counted} with hand-off, {without} without");
 }
 
 /// Goal: puts and deletes count with their bytes, one by one and in batches of several keyspaces.

@@ -4,17 +4,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{HASH_SEED, context, dump_list, meta, set};
+use super::{HASH_SEED, context, described, dump_list, meta, set};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::ids::{KeyspaceId, Level, epoch, level, lsn, segment, uid};
-use crate::base::table_meta::TableMeta;
+use crate::base::interval::Interval;
+use crate::base::table_meta::{Content, TableMeta};
 use crate::log::LogPosition;
 use crate::log::test_storage::MemStorage;
-use crate::options::{CompactionBuffer, CompactionPolicy, Options, PartsOptions};
+use crate::options::{CompactionBuffer, CompactionPolicy, Options, PartsOptions, WarmUp};
 use crate::version::buffer_effects::effects;
 use crate::version::check::check;
 use crate::version::edit::{
-    Flushed, KeyspaceEdit, ListChange, ListRequests, Rotation, VersionEdit,
+    AddedTable, Claim, Flushed, KeyspaceEdit, ListChange, ListRequests, Rotation, VersionEdit,
 };
 use crate::version::set::{Installed, VersionSet};
 use crate::version::shape::{PartKind, RunId};
@@ -334,6 +335,52 @@ fn lists_that_would_answer_wrongly_are_refused() {
         part.add_table(level(3), epoch(1), meta(52, "c", "x", (1, 139)));
     };
     check_judge(&set, rewrite, without_holes, "would pass");
+}
+
+/// Goal: a sentinel that sinks comes into the list only where its blocks are not handed over to the
+/// outputs; else what the list has of its range stays under a hole, and what is newer is appended
+/// above it. Method: one is built over a run with a list, and sinks beside a newer table.
+#[test]
+fn a_sentinel_sinks_past_the_list() {
+    let sunk = |warm_up: WarmUp, newer: bool| {
+        let set = fresh(10);
+        let options = options(CompactionBuffer::trimmed(), 10).warm_up(warm_up);
+        apply(&set, |part| part.options = Some(Arc::new(options)));
+        flush(&set, 10, ("a", "z"));
+        drain(&set, 10, &[], level(2), (50, "a", "z"));
+        let by = RunId::filling(level(0), epoch(31));
+        let (run, interval) = (RunId::filling(level(2), epoch(1)), Interval::new(b"e", Some(b"n")));
+        apply(&set, |part| {
+            let root = set.current();
+            let before = described(root.keyspaces.get(KeyspaceId::new(0)).unwrap(), uid(50));
+            let hidden = Content { entries: 2, ..Content::default() };
+            part.remove_table(level(2), uid(50));
+            let meta_50 = Arc::new(before.masked(&interval, hidden).unwrap());
+            part.added.push(AddedTable { run, meta: meta_50 });
+            let table =
+                TableMeta { entries: 2, deletes: 0, ..(*meta(70, "e", "g", (1, 109))).clone() };
+            part.add_table(level(0), epoch(31), Arc::new(table));
+            part.requests.taken = Some((by, interval.clone()));
+            part.claims.push(Claim { run: by, interval: Some(interval.clone()) });
+        });
+        assert_eq!(lists(&set, level(2)), "1/10 | 10 a-z ~e-n");
+        if newer {
+            flush(&set, 40, ("f", "h"));
+        }
+        apply(&set, |part| {
+            part.remove_table(level(0), uid(70));
+            part.remove_table(level(2), uid(50));
+            if newer {
+                part.remove_table(level(0), uid(40));
+            }
+            part.add_table(level(2), epoch(1), meta(51, "a", "z", (1, 409)));
+        });
+        lists(&set, level(2))
+    };
+    assert_eq!(sunk(WarmUp::HandOff, false), "1/10 | 10 a-z ~e-n");
+    assert_eq!(sunk(WarmUp::HandOff, true), "1/20 | 40 f-h | 10 a-z ~e-n");
+    assert_eq!(sunk(WarmUp::None, false), "1/12 | 70 e-g | 10 a-z ~e-n");
+    assert_eq!(sunk(WarmUp::None, true), "1/22 | 40 f-h | 70 e-g | 10 a-z ~e-n");
 }
 
 /// Goal: only what is merged into a run comes into its list, the older below the newer.
