@@ -168,12 +168,10 @@ fn policy_options(policy: CompactionPolicy) -> String {
     text
 }
 
-fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Write) -> Result<()> {
-    let o = &keyspace.options;
-    writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
-    writeln!(
-        out,
-        "  {}, write buffer {}, tables of at most {}, {}filters {}, warm-up {}, \
+/// Options of a keyspace, for people.
+pub(crate) fn options_line(o: &Options) -> String {
+    format!(
+        "{}, write buffer {}, tables of at most {}, {}filters {}, warm-up {}, \
          compaction buffer {}{}{}",
         o.compaction,
         Bytes(o.write_buffer_bytes),
@@ -184,7 +182,12 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
         buffer_options(o.compaction_buffer),
         sentinel_options(o),
         o.idle_compaction.map_or(String::new(), |rest| format!(", merged down after {rest:?}"))
-    )?;
+    )
+}
+
+fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
+    writeln!(out, "  {}", options_line(&keyspace.options))?;
     writeln!(
         out,
         "  in tables up to sequence {}; the log is needed from segment {} on; {} in memory",

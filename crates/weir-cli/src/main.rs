@@ -13,6 +13,7 @@ mod format;
 mod inspect;
 mod interrupt;
 mod lab;
+mod options;
 mod repair;
 mod replay;
 mod shell;
@@ -53,6 +54,9 @@ enum Command {
     /// Show what a store consists of: keyspaces, levels, runs, tables, logs
     #[command(after_help = EXIT_CODES)]
     Inspect(inspect::InspectArgs),
+    /// Show the options of a store's keyspaces, or give one other ones
+    #[command(after_help = EXIT_CODES)]
+    Options(options::OptionsArgs),
     /// Make a file, or a block device, a store without a file system below
     #[command(after_help = EXIT_CODES)]
     Format(format::FormatArgs),
@@ -106,6 +110,7 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
         Command::Replay(args) => replay::run(args, &interrupt, out),
         Command::Generate(args) => replay::generate::run(args, out),
         Command::Inspect(args) => inspect::run(args, out),
+        Command::Options(args) => options::run(args, out),
         Command::Format(args) => format::run(args, out),
         Command::Df(args) => df::run(args, out),
         Command::Verify(args) => verify::run(args, out),

@@ -48,13 +48,13 @@ fn no_store() {
     std::fs::create_dir(dir.path().join("other")).expect("a directory can be made");
     write(&dir.path().join("other/letter.txt"), b"dear reader");
     write(&dir.path().join("file"), b"not a directory");
-    for command in ["shell", "inspect", "verify", "repair"] {
+    for command in ["shell", "inspect", "verify", "repair", "options"] {
         weir(dir.path(), &[command, "missing"]).fails(1, &["missing", "no store"]);
         weir(dir.path(), &[command, "empty"]).fails(1, &["empty"]);
         weir(dir.path(), &[command, "other"]).fails(1, &["other"]);
         weir(dir.path(), &[command, "file"]).fails(1, &["file"]);
     }
-    for command in ["shell", "inspect", "verify", "repair"] {
+    for command in ["shell", "inspect", "verify", "repair", "options"] {
         let ran = weir(dir.path(), &[command, "other"]);
         assert!(!ran.err.contains("new store"), "{command} makes none: {}", ran.err);
     }
@@ -283,4 +283,27 @@ fn a_table_that_cannot_be_read() {
         ran.fails(1, &["ermission denied", "store", "chmod"]);
     }
     forbid(&store, 0o700);
+}
+
+/// Goal: the options of a store are shown, and those of one keyspace changed and kept; what does not
+/// fit changes nothing, and says what to do.
+#[test]
+fn options_are_shown_and_set() {
+    let dir = temporary();
+    make_store(dir.path());
+    let shown = weir(dir.path(), &["options", "store"]).ok().to_owned();
+    assert_eq!(shown.lines().count(), 2, "{}", shown);
+    assert!(shown.contains("default: leveled"), "{}", shown);
+    let set = ["options", "store", "--keyspace", "users", "--compaction", "tiered", "--wait"];
+    let ran = weir(dir.path(), &set).ok().to_owned();
+    assert!(ran.starts_with("set: --compaction tiered"), "{}", ran);
+    assert!(weir(dir.path(), &set).ok().starts_with("nothing to change"));
+    let shown = weir(dir.path(), &["options", "store"]).ok().to_owned();
+    assert!(shown.contains("users: tiered"), "{}", shown);
+    assert!(shown.contains("default: leveled"), "{}", shown);
+    let wrong = ["options", "store", "--keyspace", "users", "--level-ratio", "4"];
+    weir(dir.path(), &wrong).fails(2, &["--level-ratio", "tiered", "--compaction"]);
+    let nobody = ["options", "store", "--keyspace", "nobody", "--bloom-bits", "9"];
+    weir(dir.path(), &nobody).fails(2, &["nobody", "users"]);
+    assert_eq!(weir(dir.path(), &["options", "store"]).ok(), shown);
 }

@@ -11,7 +11,7 @@ const LIBRARY: [&str; 6] =
 type Case = (&'static [&'static str], &'static [&'static str]);
 
 #[rustfmt::skip]
-const CASES: [Case; 78] = [
+const CASES: [Case; 80] = [
     // No command, or none that there is.
     (&[], &["Usage: weir <COMMAND>"]),
     (&["nonsense"], &["nonsense"]),
@@ -20,6 +20,8 @@ const CASES: [Case; 78] = [
     // What is missing, empty or too much.
     (&["shell"], &["<DIR>"]),
     (&["inspect"], &["<DIR>"]),
+    (&["options"], &["<DIR>"]),
+    (&["options", "store", "--compaction", "none"], &["--compaction", "none"]),
     (&["verify"], &["<DIR>"]),
     (&["repair"], &["<DIR>"]),
     (&["replay"], &["<FILE>"]),

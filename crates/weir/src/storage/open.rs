@@ -122,6 +122,7 @@ fn aside_of(path: &Path) -> Option<Aside> {
 }
 
 /// Where a store is.
+#[derive(Clone)]
 pub(crate) enum Location {
     /// A path of the operating system.
     Path(PathBuf),

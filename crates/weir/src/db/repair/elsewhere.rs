@@ -38,6 +38,25 @@ impl Repair {
         }
     }
 
+    /// Looks at the other place, if there is one, before much is read for it. It is asked again when
+    /// it is opened.
+    ///
+    /// # Errors
+    /// As [`open_target`](Self::open_target).
+    pub(super) fn look_at_target(&self) -> Result<()> {
+        let Some(Elsewhere::Place(place)) = &self.elsewhere else { return Ok(()) };
+        let options = OpenOptions { create: false, read_only: true };
+        let target = match place.clone().open(options, false, &Arc::new(IoCounters::default())) {
+            Ok(target) => target,
+            // It will be made.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let looked = check_empty(&*target);
+        target.unlock();
+        looked
+    }
+
     /// Opens the other place, if there is one.
     ///
     /// # Errors
@@ -51,17 +70,7 @@ impl Repair {
         self.elsewhere = Some(Elsewhere::Failed);
         let options = OpenOptions { create: true, read_only: false };
         let target = place.open(options, false, &Arc::new(IoCounters::default()))?;
-        let has_tables = !target.list_tables()?.is_empty();
-        let has_logs = !target.list_logs(LogKind::Wal)?.is_empty();
-        if target.read_root_record()?.is_some() || has_tables || has_logs {
-            target.unlock();
-            let what = format!(
-                "there is a store in {}, or a part of one; name a place where nothing is, or a \
-                 file that was formatted and never opened",
-                target.path()
-            );
-            return Err(Error::new(ErrorKind::Conflict, what));
-        }
+        check_empty(&*target).inspect_err(|_| target.unlock())?;
         let lineage = Lineage::new(self.prng.next_u64());
         adopt(&*target, &Root::empty(lineage, 0))?;
         let unfinished = RootRecord::unfinished(lineage);
@@ -82,6 +91,24 @@ impl Repair {
         }
         target.unlock();
     }
+}
+
+/// That nothing was ever written into a place.
+///
+/// # Errors
+/// `Conflict` if there is something in it; the device's.
+fn check_empty(target: &dyn Storage) -> Result<()> {
+    let has_tables = !target.list_tables()?.is_empty();
+    let has_logs = !target.list_logs(LogKind::Wal)?.is_empty();
+    if target.read_root_record()?.is_none() && !has_tables && !has_logs {
+        return Ok(());
+    }
+    let what = format!(
+        "there is a store in {}, or a part of one; name a place where nothing is, or a file that \
+         was formatted and never opened",
+        target.path()
+    );
+    Err(Error::new(ErrorKind::Conflict, what))
 }
 
 /// Removes all that a repair has written which was not finished, but for the root record.

@@ -168,7 +168,7 @@ fn repair_found(
         report: RepairReport::default(),
         replaced: Vec::new(),
     };
-    let ran = repair.run();
+    let ran = repair.look_at_target().and_then(|()| repair.run());
     repair.storage.unlock();
     repair.leave_target(ran.is_ok());
     ran.map(|()| repair.report)
