@@ -109,7 +109,7 @@ pub(crate) struct BenchArgs {
         "base_level_bytes", "expected_bytes", "l0_trigger", "runs_per_level", "filters", "warm_up",
         "compaction_buffer", "trim_threshold", "trim_interval", "sentinels", "theta", "cost_model",
         "buckets", "heat_window", "hot_ranges", "sentinel_bytes", "idle_compaction",
-        "table_bytes", "write_buffer_entries",
+        "table_bytes", "write_buffer_entries", "odd_chunk",
         "immutables",
     ])]
     defaults: bool,

@@ -24,7 +24,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
 130  interrupted; the store was closed cleanly";
 
 /// The engine's options that the command line sets.
-const OPTIONS: [(&str, &str); 16] = [
+const OPTIONS: [(&str, &str); 17] = [
     ("write_buffer_bytes", "--write-buffer"),
     ("table_bytes", "--table-bytes"),
     ("write_buffer_entries", "--write-buffer-entries"),
@@ -39,6 +39,7 @@ const OPTIONS: [(&str, &str); 16] = [
     ("number of buckets", "--buckets"),
     ("the window of sentinels", "--heat-window"),
     ("idle_compaction", "--idle-compaction"),
+    ("odd_chunk", "--odd-chunk"),
     ("block_cache_bytes", "--cache"),
     ("memory_budget", "the memory of --cache and --write-buffer"),
 ];

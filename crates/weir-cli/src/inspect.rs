@@ -9,8 +9,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir::{
     BufferDescription, CompactionBuffer, CompactionPolicy, Db, Description, ErrorKind,
-    KeyspaceDescription, Options, RunDescription, SentinelOptions, Sentinels, TableDescription,
-    TrimOptions,
+    KeyspaceDescription, OddChunk, Options, RunDescription, SentinelOptions, Sentinels,
+    TableDescription, TrimOptions,
 };
 
 /// Options of `weir inspect`.
@@ -156,6 +156,14 @@ fn buffer_options(buffer: CompactionBuffer) -> String {
     }
 }
 
+/// How tables fit slots, for people, if they are made to.
+fn odd_chunk_option(options: &Options) -> String {
+    match options.debug.odd_chunk {
+        OddChunk::Off => String::new(),
+        odd_chunk => format!(", tables that fill slots (odd chunk {odd_chunk})"),
+    }
+}
+
 /// The options that a policy has, for people, with a comma behind each.
 fn policy_options(policy: CompactionPolicy) -> String {
     let mut text = String::new();
@@ -172,7 +180,7 @@ fn policy_options(policy: CompactionPolicy) -> String {
 pub(crate) fn options_line(o: &Options) -> String {
     format!(
         "{}, write buffer {}, tables of at most {}, {}filters {}, warm-up {}, \
-         compaction buffer {}{}{}",
+         compaction buffer {}{}{}{}",
         o.compaction,
         Bytes(o.write_buffer_bytes),
         Bytes(o.table_bytes),
@@ -181,7 +189,8 @@ pub(crate) fn options_line(o: &Options) -> String {
         o.warm_up,
         buffer_options(o.compaction_buffer),
         sentinel_options(o),
-        o.idle_compaction.map_or(String::new(), |rest| format!(", merged down after {rest:?}"))
+        o.idle_compaction.map_or(String::new(), |rest| format!(", merged down after {rest:?}")),
+        odd_chunk_option(o)
     )
 }
 
@@ -376,6 +385,7 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             "trim_interval_seconds": trim(&k.options).map(|trim| trim.interval.as_secs_f64()),
             "sentinels": sentinels(&k.options).map(sentinels_json),
             "idle_compaction_seconds": k.options.idle_compaction.map(|rest| rest.as_secs_f64()),
+            "odd_chunk": k.options.debug.odd_chunk.name(),
             "flushed_sequence": k.flushed_sequence,
             "log_start_segment": k.log_start_segment,
             "memtable_bytes": k.memtable_bytes,

@@ -11,8 +11,8 @@ use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
 use weir::{
-    BucketRanges, CompactionBuffer, CompactionPolicy, CostModel, Filters, HotRanges, Options,
-    Sentinels, WarmUp,
+    BucketRanges, CompactionBuffer, CompactionPolicy, CostModel, Filters, HotRanges, OddChunk,
+    Options, Sentinels, WarmUp,
 };
 
 /// The shape of the tree.
@@ -86,6 +86,10 @@ pub(crate) struct TreeArgs {
     /// Entries of one write buffer; unset: bytes alone decide
     #[arg(long, value_name = "ENTRIES")]
     write_buffer_entries: Option<u64>,
+    /// How tables are cut to fit slots that are as large: off (slots are smaller), plain (the last
+    /// table of a merge may be small), balanced, or upper (that stays in its level, where it may)
+    #[arg(long, value_name = "NAME", value_parser = parse::<OddChunk>)]
+    odd_chunk: Option<OddChunk>,
 }
 
 /// An option that some policies have.
@@ -163,6 +167,7 @@ impl TreeArgs {
             flag("--idle-compaction", self.idle_compaction.map(|rest| rest.as_secs_f64())),
             flag("--table-bytes", self.table_bytes),
             flag("--write-buffer-entries", self.write_buffer_entries),
+            flag("--odd-chunk", self.odd_chunk),
         ];
         compaction.into_iter().chain(of_policy).chain(others.into_iter().flatten()).collect()
     }
@@ -234,6 +239,7 @@ impl TreeArgs {
         if self.write_buffer_entries.is_some() {
             options.debug.write_buffer_entries = self.write_buffer_entries;
         }
+        options.debug.odd_chunk = self.odd_chunk.unwrap_or(options.debug.odd_chunk);
         Ok(())
     }
 }

@@ -137,8 +137,8 @@ pub use db::{Builder, Db};
 pub use options::defaults;
 pub use options::{
     BucketRanges, CompactionBuffer, CompactionPolicy, Compression, CostModel, DbOptions,
-    DebugDbOptions, DebugOptions, Durability, Filters, HotRanges, LeveledOptions, Options,
-    PartsOptions, RunsOptions, SentinelOptions, Sentinels, TrimOptions, WarmUp,
+    DebugDbOptions, DebugOptions, Durability, Filters, HotRanges, LeveledOptions, OddChunk,
+    Options, PartsOptions, RunsOptions, SentinelOptions, Sentinels, TrimOptions, WarmUp,
 };
 pub use storage::io::{IoByCause, IoMetrics};
 

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::base::error::{Error, Result};
+use crate::base::place::TRAILER_BYTES;
 
 /// Methods that set one field each and return the options, to be chained.
 macro_rules! setters {
@@ -63,11 +64,13 @@ macro_rules! names {
 pub(crate) mod buffer;
 pub(crate) mod compaction;
 pub mod defaults;
+pub(crate) mod odd_chunk;
 pub(crate) mod sentinels;
 
 pub use buffer::{CompactionBuffer, TrimOptions};
 pub use compaction::{CompactionPolicy, LeveledOptions, PartsOptions, RunsOptions};
 use defaults::*;
+pub use odd_chunk::OddChunk;
 pub use sentinels::{BucketRanges, CostModel, HotRanges, SentinelOptions, Sentinels};
 
 /// How much a write must survive before it is acknowledged.
@@ -370,11 +373,17 @@ pub struct DebugOptions {
     /// Entries in one memtable before it is flushed; `None`: no limit by count. Range:
     /// [`WRITE_BUFFER_ENTRIES_RANGE`]. Default: `None`.
     pub write_buffer_entries: Option<u64>,
+    /// How merges cut their outputs where a slot is as large as a table, in a store in a file or on
+    /// a block device that was formatted with slots of [`table_bytes`](field@Options::table_bytes)
+    /// (LDS §3.4). It costs up to a tenth of the space, against slots of a sixteenth of a table and
+    /// less. Default: [`OddChunk::Off`].
+    pub odd_chunk: OddChunk,
 }
 
 impl DebugOptions {
     setters! {
         write_buffer_entries: impl Into<Option<u64>>,
+        odd_chunk: OddChunk,
     }
 }
 
@@ -428,8 +437,20 @@ impl Options {
     /// what was cached each time, and jobs of a sixth of it nothing: 2.9 times the reads
     /// (docs/benchmarks.md).
     pub(crate) fn table_bytes_beside(&self, cache_bytes: u64) -> u64 {
+        if let Some(room) = self.slot_room() {
+            // A smaller table would take the same slot.
+            return room;
+        }
         let of_cache = self.share_of_cache(cache_bytes, CACHE_TABLES);
         self.table_bytes.clamp(1, of_cache.max(CACHE_TABLE_BYTES_MIN))
+    }
+
+    /// Bytes of the largest table that a slot of `table_bytes` has room for, beside its trailer;
+    /// `None` where tables are not made to fit slots. Slots have 64 KiB and more: what is smaller
+    /// is for tests.
+    pub(crate) fn slot_room(&self) -> Option<u64> {
+        let trailer = TRAILER_BYTES.min(self.table_bytes / 2);
+        (self.debug.odd_chunk != OddChunk::Off).then(|| (self.table_bytes - trailer).max(1))
     }
 
     /// A part of the block cache, where merges hand cached blocks over; otherwise no bound.
@@ -496,6 +517,7 @@ impl Options {
         self.compaction.validate()?;
         self.compaction_buffer.validate(self.compaction)?;
         self.sentinels.validate(self.compaction)?;
+        self.debug.odd_chunk.validate(self.compaction)?;
         if let Some(rest) = self.idle_compaction {
             if self.compaction.sizes_if_any().is_none() {
                 return Err(Error::invalid(format!(

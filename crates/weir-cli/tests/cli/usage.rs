@@ -11,7 +11,7 @@ const LIBRARY: [&str; 6] =
 type Case = (&'static [&'static str], &'static [&'static str]);
 
 #[rustfmt::skip]
-const CASES: [Case; 80] = [
+const CASES: [Case; 81] = [
     // No command, or none that there is.
     (&[], &["Usage: weir <COMMAND>"]),
     (&["nonsense"], &["nonsense"]),
@@ -99,6 +99,8 @@ const CASES: [Case; 80] = [
      &["weir: --write-buffer is 2147483648; choose"]),
     (&["bench", "fillseq", "--write-buffer-entries", "0"],
      &["weir: --write-buffer-entries is 0; choose a value from 1"]),
+    (&["bench", "fillseq", "--compaction", "tiered", "--odd-chunk", "upper"],
+     &["weir: --odd-chunk is upper, which needs levels of one run", "choose leveled, or plain"]),
     (&["bench", "fillseq", "--bloom-bits", "1000"], &["weir: --bloom-bits is 1000; choose", "32"]),
     (&["bench", "fillseq", "--background-threads", "0"],
      &["weir: --background-threads is 0; choose a value from 1 to 64"]),

@@ -1,5 +1,5 @@
 // FORMAT: docs/format/block.md sha=f047b166d6fe
-// FORMAT: docs/format/edit.md sha=3ee4450c7bcd
+// FORMAT: docs/format/edit.md sha=47035008c005
 //! The limits of the engine, each with the reason for its value.
 
 /// Largest user key, in bytes: a key length fits 16 bits in a block.

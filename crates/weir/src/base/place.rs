@@ -14,6 +14,9 @@
 
 use crate::base::coding::{Reader, put_varint};
 
+/// What the last slot of an extent keeps for storage: the trailer that says whose the extent is.
+pub(crate) const TRAILER_BYTES: u64 = 4096;
+
 /// Slots of a space end before: 2^40 of 64 KiB would be 64 PiB.
 const SLOTS_END: u64 = 1 << 40;
 

@@ -80,8 +80,8 @@ impl Keyspace {
     ///   the policy's options), `compaction_buffer` (lists that the new options do not allow go),
     ///   `sentinels` and `idle_compaction`;
     /// * **for tables that a flush or compaction writes that begins later**: `block_bytes`,
-    ///   `table_bytes`, `bloom_bits`, `filters`, `compression`. A table that is there keeps its
-    ///   form until a compaction rewrites it;
+    ///   `table_bytes`, `odd_chunk`, `bloom_bits`, `filters`, `compression`. A table that is there
+    ///   keeps its form until a compaction rewrites it;
     /// * **with the next compaction**: `warm_up`.
     ///
     /// It costs a write and a sync of the version log, behind flushes and compactions that are just

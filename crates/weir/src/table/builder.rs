@@ -256,6 +256,13 @@ impl TableBuilder {
             + (keys + TAIL_OVERHEAD_BYTES) as u64
     }
 
+    /// The same with one more entry.
+    pub(crate) fn estimated_bytes_with(&self, key: &[u8], value: &[u8]) -> u64 {
+        // It may be in the block, twice the last or the first of something, and a separator.
+        let keys = key.len().saturating_mul(4);
+        self.estimated_bytes() + (keys + value.len() + ENTRY_OVERHEAD_BYTES) as u64
+    }
+
     /// Bytes of memory held for the unwritten parts.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let block = self.block.bytes_max();
@@ -372,6 +379,10 @@ impl TableBuilder {
         self.writer.abandon();
     }
 }
+
+/// What an entry adds besides its key and value, an upper bound: the columns of a new block, its
+/// header and trailer, a row of the index, 4 bytes of the filter.
+const ENTRY_OVERHEAD_BYTES: usize = 256;
 
 /// Bytes of the tail that do not grow with the table, an upper bound: footer 88, ten properties of
 /// at most 12, one index row 24, rounding of the filter to its 64-byte blocks and its trailer 96.

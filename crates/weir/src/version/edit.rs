@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=3ee4450c7bcd
+// FORMAT: docs/format/edit.md sha=47035008c005
 //! Version edits: the only way to change a version, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=3ee4450c7bcd
+// FORMAT: docs/format/edit.md sha=47035008c005
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may
@@ -16,7 +16,7 @@ use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 use crate::options::compaction::LevelSizes;
 use crate::options::{
     BucketRanges, CompactionBuffer, CompactionPolicy, Compression, CostModel, Filters, HotRanges,
-    Options, RunsOptions, SentinelOptions, Sentinels, TrimOptions, WarmUp,
+    OddChunk, Options, RunsOptions, SentinelOptions, Sentinels, TrimOptions, WarmUp,
 };
 
 const TAG_WRITE_BUFFER_BYTES: u64 = 1;
@@ -48,6 +48,7 @@ const TAG_EQUAL_BUCKETS: u64 = 41;
 const TAG_HEAT_WINDOW: u64 = 43;
 const TAG_HOT_RANGES: u64 = 45;
 const TAG_SENTINEL_BYTES_MAX: u64 = 47;
+const TAG_ODD_CHUNK: u64 = 49;
 
 const RECORD: &str = "keyspace option";
 
@@ -123,6 +124,23 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
     if let Sentinels::On(sentinels) = options.sentinels {
         encode_sentinels(&sentinels, buf);
     }
+    if options.debug.odd_chunk != OddChunk::Off {
+        put_number(buf, TAG_ODD_CHUNK, odd_chunk_number(options.debug.odd_chunk));
+    }
+}
+
+fn odd_chunk_number(odd_chunk: OddChunk) -> u64 {
+    match odd_chunk {
+        OddChunk::Off => 0,
+        OddChunk::Plain => 1,
+        OddChunk::Balanced => 2,
+        OddChunk::Upper => 3,
+    }
+}
+
+/// An unknown way becomes the default.
+fn decode_odd_chunk(value: u64) -> OddChunk {
+    OddChunk::ALL.into_iter().find(|&odd| odd_chunk_number(odd) == value).unwrap_or_default()
 }
 
 fn encode_sentinels(sentinels: &SentinelOptions, buf: &mut Vec<u8>) {
@@ -238,6 +256,7 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
             TAG_HEAT_WINDOW => sentinels.window = Duration::from_micros(wide()?),
             TAG_HOT_RANGES => sentinels.ways = decode_ways(wide()?),
             TAG_SENTINEL_BYTES_MAX => sentinels.bytes_max = Some(wide()?),
+            TAG_ODD_CHUNK => options.debug.odd_chunk = decode_odd_chunk(wide()?),
             _ => unknown(RECORD, tag)?,
         }
     }

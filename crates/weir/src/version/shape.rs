@@ -199,6 +199,8 @@ pub(crate) struct JobFootprint {
     pub(crate) oldest: RunId,
     /// The run of its outputs.
     pub(crate) output: RunId,
+    /// Another run, in which the last of them may stay.
+    pub(crate) keeps: Option<RunId>,
 }
 
 impl JobFootprint {
@@ -209,22 +211,29 @@ impl JobFootprint {
         self.assert_order();
         other.assert_order();
         let writes_between = |writer: &Self, passer: &Self| {
-            writer.output > passer.newest && writer.output < passer.oldest
+            writer.outputs().any(|output| output > passer.newest && output < passer.oldest)
         };
-        let meet = self.output == other.output
+        let meet = self.outputs().any(|output| other.outputs().any(|other| other == output))
             || writes_between(self, other)
             || writes_between(other, self);
         meet && key::compare(&self.smallest, &other.largest).is_le()
             && key::compare(&other.smallest, &self.largest).is_le()
     }
 
+    /// The runs that it may write into.
+    fn outputs(&self) -> impl Iterator<Item = RunId> {
+        [Some(self.output), self.keeps].into_iter().flatten()
+    }
+
     fn assert_order(&self) {
-        let Self { smallest, largest, newest, oldest, output } = self;
+        let Self { smallest, largest, newest, oldest, .. } = self;
         assert!(smallest <= largest, "a footprint of keys from {smallest:?} to {largest:?}");
-        assert!(
-            newest <= output && output <= oldest,
-            "a footprint of outputs in {output:?}, outside {newest:?} to {oldest:?}"
-        );
+        for output in self.outputs() {
+            assert!(
+                *newest <= output && output <= *oldest,
+                "a footprint of outputs in {output:?}, outside {newest:?} to {oldest:?}"
+            );
+        }
     }
 }
 

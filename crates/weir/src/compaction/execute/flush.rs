@@ -64,8 +64,7 @@ impl<C: Cursor> FlushJob<C> {
     /// A flush of all entries of the cursor `entries`.
     pub(crate) fn new(context: JobContext, spec: FlushSpec, entries: C) -> Self {
         let name = format!("flush of keyspace {} in {}", spec.keyspace, context.storage.path());
-        let plan =
-            Plan { table_bytes: spec.table_bytes, below_bytes_max: u64::MAX, below: Vec::new() };
+        let plan = Plan::of_bytes(spec.table_bytes);
         let mut outputs = Outputs::new(context.clone(), spec.table, plan);
         if let (Some(oldest), Some(cache)) = (spec.oldest, context.cache) {
             let rule = Rule::Density(oldest);

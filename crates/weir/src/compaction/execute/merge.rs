@@ -15,6 +15,7 @@ use crate::base::key::{self, Printable, Seq};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::handoff::{HandOff, Rule};
 use crate::compaction::execute::input::{Described, Input, cursor_over, tables_of};
+use crate::compaction::execute::odd_chunk::OddChunk;
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
     Finished, Job, JobContext, JobStats, Progress, check_conservation, set_cursor, tally_of,
@@ -141,6 +142,8 @@ pub(crate) struct CompactionJob {
     claim: Option<Interval>,
     /// The smallest and the largest key of the inputs.
     bounds: Option<(Vec<u8>, Vec<u8>)>,
+    /// The run that may keep the last output.
+    odd_chunk: Option<OddChunk>,
     retain: Retain<MergingCursor<Input>, DropDeletes>,
     outputs: Outputs,
     started: bool,
@@ -173,6 +176,7 @@ impl CompactionJob {
             ..JobStats::default()
         };
         let bounds = bounds_of(metas.iter().copied());
+        let odd_chunk = OddChunk::of(version, &task, plan.keeps, bounds.as_ref());
         let mut base = BaseTest::new(version, &task, bounds.clone());
         let drop_deletes: DropDeletes = Box::new(move |key| base.is_base(key));
         let slices = task.inputs.iter().zip(&inputs);
@@ -220,6 +224,7 @@ impl CompactionJob {
             promised,
             claim,
             bounds,
+            odd_chunk,
             retain: Retain::new(merge, snapshots, drop_deletes),
             outputs,
             started: false,
@@ -320,6 +325,9 @@ impl CompactionJob {
                 .iter()
                 .map(|table| AddedTable { run: self.task.output, meta: table.clone() }),
         );
+        if let Some(odd_chunk) = &self.odd_chunk {
+            odd_chunk.keep(&mut changes.added, &mut self.task.cursor);
+        }
         changes.requests.shadowed = counts.shadowed.entries;
         set_cursor(&mut edit, self.keyspace, self.task.cursor.as_ref());
         if self.claim.is_some() {

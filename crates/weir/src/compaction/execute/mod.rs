@@ -42,6 +42,7 @@ mod flush;
 mod handoff;
 mod input;
 mod merge;
+mod odd_chunk;
 mod outputs;
 mod stats;
 #[cfg(test)]

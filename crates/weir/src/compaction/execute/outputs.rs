@@ -53,6 +53,8 @@ pub(super) struct Outputs {
     options: TableOptions,
     cutter: Cutter,
     table_bytes: u64,
+    /// Outputs are cut before the entry with which they would not fit.
+    fits: bool,
     open: Option<Open>,
     finished: Vec<Arc<TableMeta>>,
     /// The last of them, which are not durable yet, and their bytes.
@@ -69,7 +71,7 @@ pub(super) struct Outputs {
 
 impl Outputs {
     pub(super) fn new(context: JobContext, options: TableOptions, plan: Plan) -> Self {
-        let table_bytes = plan.table_bytes;
+        let (table_bytes, fits) = (plan.table_bytes, plan.fits);
         let cutter = Cutter::new(plan);
         let memory = context.accountant.as_ref().map(|a| a.charge(Category::Jobs, 0));
         Self {
@@ -77,6 +79,7 @@ impl Outputs {
             options,
             cutter,
             table_bytes,
+            fits,
             open: None,
             finished: Vec::new(),
             unsynced: Vec::new(),
@@ -174,7 +177,11 @@ impl Outputs {
 
     /// Writes an entry. Requires: it sorts after all others. `hash` is its entry hash as read.
     fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, value: &[u8], hash: u64) -> Result<()> {
-        let bytes = self.open.as_mut().map_or(0, |open| open.bytes(self.table_bytes));
+        let (table_bytes, fits) = (self.table_bytes, self.fits);
+        let bytes = self.open.as_mut().map_or(0, |open| match fits {
+            true => open.bytes_with(key, value),
+            false => open.bytes(table_bytes),
+        });
         let last_key = self.open.as_ref().map(|open| open.builder.last_key());
         if self.cutter.ends_before(key, last_key, bytes) {
             self.finish_table()?;
@@ -343,5 +350,13 @@ impl Open {
         self.estimated_bytes = self.builder.estimated_bytes();
         self.since_bytes = 0;
         self.estimated_bytes
+    }
+
+    /// The same with one more entry, always from above: a table that does not fit its slot takes a
+    /// second one.
+    fn bytes_with(&mut self, key: &[u8], value: &[u8]) -> u64 {
+        let bytes = self.builder.estimated_bytes_with(key, value);
+        (self.estimated_bytes, self.since_bytes) = (bytes, 0);
+        bytes
     }
 }

@@ -34,6 +34,7 @@ use crate::version::run::{LevelRuns, Run};
 use crate::version::set::{Context, VersionSet};
 use crate::version::shape::{JobFootprint, Shape};
 
+mod odd_chunk;
 const HASH_SEED: u64 = 77;
 const KEYSPACE: KeyspaceId = KeyspaceId::DEFAULT;
 
@@ -450,48 +451,50 @@ fn random_trees_read_like_the_oracle_at_every_snapshot() {
         println!("seed {seed}");
         let mut prng = Prng::new(seed);
         let mut store = Store::new(small_options(&mut prng));
-        let keys = 20 + prng.below(300);
-        for _ in 0..400 {
-            match prng.below(12) {
-                0..=3 => {
-                    (0..prng.below(30)).for_each(|_| random_write(&mut store, &mut prng, keys))
-                }
-                4 => store.flush(),
-                5 if store.snapshots.len() < 5 => {
-                    store.snapshots.push(store.seq);
-                    store.snapshots.dedup();
-                }
-                6 if !store.snapshots.is_empty() => {
-                    let index = prng.below(store.snapshots.len() as u64) as usize;
-                    store.snapshots.remove(index);
-                }
-                7 | 8 => {
-                    let tasks = Leveled.pick(&store.shape());
-                    let take = prng.below(tasks.len() as u64 + 1) as usize;
-                    tasks.into_iter().take(take).for_each(|task| store.start(task));
-                }
-                9 if prng.chance(1, 5) => {
-                    let all = Bound::Unbounded;
-                    if let RangePick::Task(task) = Leveled.pick_range(&store.shape(), all, all) {
-                        store.start(task);
-                    }
-                }
-                _ if !store.jobs.is_empty() => {
-                    let index = prng.below(store.jobs.len() as u64) as usize;
-                    if store.step(index) {
-                        store.check();
-                    }
-                }
-                _ => {}
-            }
-        }
-        store.flush();
-        store.settle();
-        store.check();
-        let live: Vec<_> = store.set.live_tables().into_iter().collect();
-        assert_eq!(store.storage.list_tables().expect("a list"), live);
+        random_operations(&mut store, &mut prng);
         assert_deletes_end(&mut store);
     }
+}
+
+fn random_operations(store: &mut Store, prng: &mut Prng) {
+    let keys = 20 + prng.below(300);
+    for _ in 0..400 {
+        match prng.below(12) {
+            0..=3 => (0..prng.below(30)).for_each(|_| random_write(store, prng, keys)),
+            4 => store.flush(),
+            5 if store.snapshots.len() < 5 => {
+                store.snapshots.push(store.seq);
+                store.snapshots.dedup();
+            }
+            6 if !store.snapshots.is_empty() => {
+                let index = prng.below(store.snapshots.len() as u64) as usize;
+                store.snapshots.remove(index);
+            }
+            7 | 8 => {
+                let tasks = Leveled.pick(&store.shape());
+                let take = prng.below(tasks.len() as u64 + 1) as usize;
+                tasks.into_iter().take(take).for_each(|task| store.start(task));
+            }
+            9 if prng.chance(1, 5) => {
+                let all = Bound::Unbounded;
+                if let RangePick::Task(task) = Leveled.pick_range(&store.shape(), all, all) {
+                    store.start(task);
+                }
+            }
+            _ if !store.jobs.is_empty() => {
+                let index = prng.below(store.jobs.len() as u64) as usize;
+                if store.step(index) {
+                    store.check();
+                }
+            }
+            _ => {}
+        }
+    }
+    store.flush();
+    store.settle();
+    store.check();
+    let live: Vec<_> = store.set.live_tables().into_iter().collect();
+    assert_eq!(store.storage.list_tables().expect("a list"), live);
 }
 
 /// With no snapshot left, compacting everything leaves one entry per live key and no delete.

@@ -20,6 +20,7 @@
 //!   damaged 13                    after the busy ones
 //!   job L0 9 L5 2 a-m             a running job from the run of epoch 9 on level 0 to that of
 //!                                 epoch 2 on level 5
+//!   keeper L5 2 L6 1 a-m          the same of a job whose last output may stay on level 5
 //!   build L0 10 L5 2 c-d          a running job that builds a sentinel run of epoch 10 from what
 //!                                 is older, to that run
 //!   snapshots 5 9
@@ -152,6 +153,7 @@ fn set_option(options: &mut Options, text: &str) {
         "expected_bytes" => sizes.expected_bytes = number(value),
         "base_level_bytes" => sizes.base_level_bytes = number(value),
         "table_bytes" => options.table_bytes = number(value),
+        "odd_chunk" => options.debug.odd_chunk = value.parse().expect("a way"),
         "write_buffer_bytes" => options.write_buffer_bytes = number(value),
         "filters" => options.filters = value.parse().expect("a division of filter bits"),
         "warm_up" if value == "none" => options.warm_up = WarmUp::None,
@@ -206,7 +208,7 @@ fn parse_job(text: &str) -> JobFootprint {
     let (newest, output) = (rank(source, source_epoch), rank(output, output_epoch));
     let (smallest, largest) = keys.split_once('-').expect("LOW-HIGH");
     let (smallest, largest) = (smallest.as_bytes().to_vec(), largest.as_bytes().to_vec());
-    JobFootprint { smallest, largest, newest, oldest: output, output }
+    JobFootprint { smallest, largest, newest, oldest: output, output, keeps: None }
 }
 
 /// A shape from lines as in a case.
@@ -234,6 +236,10 @@ fn build_shape(policy: CompactionPolicy, lines: &[String]) -> Shape {
             "cache_bytes" => shape.cache_bytes = number(rest),
             "busy" => shape.busy = parse_uids(rest),
             "job" => shape.jobs.push(parse_job(rest)),
+            "keeper" => {
+                let job = parse_job(rest);
+                shape.jobs.push(JobFootprint { keeps: Some(job.newest), ..job });
+            }
             "build" => {
                 let job = parse_job(rest);
                 shape.jobs.push(JobFootprint { output: job.newest, ..job });
@@ -297,6 +303,9 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
                 plan.table_bytes,
                 below.join(" ")
             );
+            if let Some(run) = plan.keeps {
+                write!(out, " keeps L{}/{}", run.level, run.epoch).expect("a string");
+            }
         }
         "moves" => {
             for task in policy.pick(shape) {
@@ -368,7 +377,7 @@ macro_rules! cases {
 
 cases! {
     leveled: targets level0 level_bytes cursor widen moves whole_keys busy jobs damaged deletes
-        drain range hot plan_outputs pressure check parts sentinels;
+        drain range hot plan_outputs odd_chunk pressure check parts sentinels;
     tiered: level along gap epoch busy range deletes check pressure sentinels;
     lazy_leveled: level drain check sentinels;
     size_tiered: similar place cap sentinels;

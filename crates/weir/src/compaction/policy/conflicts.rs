@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use crate::base::ids::{Level, TableUid};
 use crate::base::interval::Interval;
 use crate::compaction::policy::geometry::{Chosen, KeyBounds, bounds_over, placed, run_of};
+use crate::compaction::policy::odd_chunk;
 use crate::compaction::task::{MergeTask, RunSlice, SentinelTask, Task};
 use crate::version::shape::{JobFootprint, RunId, Shape};
 
@@ -38,7 +39,9 @@ pub(crate) fn running_job(shape: &Shape, task: &Task) -> Option<JobFootprint> {
         }
         _ => bounds,
     };
-    let job = job_of(bounds, task.inputs().iter().map(|slice| slice.run), output);
+    let runs = || task.inputs().iter().map(|slice| slice.run);
+    let keeps = odd_chunk::run_of(shape, runs(), output);
+    let job = JobFootprint { keeps, ..job_of(bounds, runs(), output) };
     // A claim hides all that is older, so nothing may come below it meanwhile, also where the run
     // of its oldest input or a deeper one has a gap.
     let oldest = if matches!(task, Task::Sentinel(_)) { RunId::OLDEST } else { job.oldest };
@@ -54,7 +57,7 @@ fn job_of(
     let (newest, oldest) =
         inputs.fold((output, output), |(newest, oldest), run| (newest.min(run), oldest.max(run)));
     let (smallest, largest) = (bounds.smallest.to_vec(), bounds.largest.to_vec());
-    JobFootprint { smallest, largest, newest, oldest, output }
+    JobFootprint { smallest, largest, newest, oldest, output, keeps: None }
 }
 
 /// Whether a job has taken a table of this tree.
@@ -100,7 +103,9 @@ impl<'a> Picks<'a> {
     pub(super) fn conflicts(&self, chosen: &[Chosen<'_>], output: RunId) -> bool {
         let bounds = bounds_over(chosen).filter(|_| !self.jobs.is_empty());
         let Some(bounds) = bounds else { return false };
-        let job = job_of(bounds, chosen.iter().map(|chosen| chosen.place.id()), output);
+        let runs = || chosen.iter().map(|chosen| chosen.place.id());
+        let keeps = odd_chunk::run_of(self.shape, runs(), output);
+        let job = JobFootprint { keeps, ..job_of(bounds, runs(), output) };
         self.jobs.iter().any(|other| other.conflicts_with(&job))
     }
 

@@ -7,7 +7,8 @@
 //!
 //! Invariants: (1) a cut is never between two entries of one user key (H40); (2) an output overlaps
 //! at most `below_bytes_max` and one table of what lies below; (3) an output that could have been
-//! cut ends at `table_bytes` and one block, or one user key's entries if these are more.
+//! cut ends at `table_bytes` and one block, or one user key's entries if these are more; (4) of
+//! outputs that fit slots it ends at `table_bytes`, and no sooner than it has to.
 
 use crate::base::key;
 use crate::compaction::policy::{Below, Plan};
@@ -19,6 +20,7 @@ const ALIGN_DENOMINATOR: u64 = 5;
 /// Decides, key by key, where outputs end. Keys must ascend.
 pub(crate) struct Cutter {
     table_bytes: u64,
+    fits: bool,
     below_bytes_max: u64,
     below: Vec<Below>,
     /// Index of the first table below that does not end before the last key.
@@ -37,6 +39,7 @@ impl Cutter {
         debug_assert!(plan.below.is_sorted_by(|a, b| a.largest < b.smallest), "{:?}", plan.below);
         let mut cutter = Self {
             table_bytes: plan.table_bytes.max(1),
+            fits: plan.fits,
             below_bytes_max: plan.below_bytes_max,
             below: plan.below,
             at: 0,
@@ -53,8 +56,8 @@ impl Cutter {
     }
 
     /// Whether the output that `last_key` was added to last, and has `output_bytes`, ends before
-    /// `key`. Called for every entry, once, in order; `last_key` is `None` at the start of an
-    /// output.
+    /// `key`; of outputs that fit slots, `output_bytes` counts the entry of `key` too. Called for
+    /// every entry, once, in order; `last_key` is `None` at the start of an output.
     #[inline]
     pub(crate) fn ends_before(
         &mut self,
@@ -69,7 +72,7 @@ impl Cutter {
             self.start_output();
             return false;
         };
-        if output_bytes < self.table_bytes && !self.crossed {
+        if !self.is_full(output_bytes) && !self.crossed {
             return false;
         }
         let ends = last_key != key && self.is_good_end(output_bytes);
@@ -92,10 +95,15 @@ impl Cutter {
         self.at_prefix = self.prefix_at();
     }
 
+    fn is_full(&self, output_bytes: u64) -> bool {
+        if self.fits { output_bytes > self.table_bytes } else { output_bytes >= self.table_bytes }
+    }
+
     fn is_good_end(&mut self, output_bytes: u64) -> bool {
         let aligned = std::mem::take(&mut self.crossed)
+            && !self.fits
             && output_bytes >= self.table_bytes / ALIGN_DENOMINATOR * ALIGN_NUMERATOR;
-        aligned || output_bytes >= self.table_bytes || self.passed_bytes > self.below_bytes_max
+        aligned || self.is_full(output_bytes) || self.passed_bytes > self.below_bytes_max
     }
 
     fn start_output(&mut self) {
@@ -114,17 +122,19 @@ mod tests {
             largest: largest.into(),
             bytes,
         };
-        Plan { table_bytes: 10, below_bytes_max: 30, below: below.iter().map(table).collect() }
+        let below = below.iter().map(table).collect();
+        Plan { below_bytes_max: 30, below, ..Plan::of_bytes(10) }
     }
 
     /// The outputs, as strings of one-byte keys of 1 byte each, that a cutter makes of `keys`.
     fn outputs(plan: Plan, keys: &str) -> Vec<String> {
+        let next_bytes = usize::from(plan.fits);
         let mut cutter = Cutter::new(plan);
         let mut outputs: Vec<String> = vec![String::new()];
         for key in keys.bytes() {
             let last = outputs.last_mut().expect("there is one");
             let last_key = last.as_bytes().last().map(std::slice::from_ref);
-            if cutter.ends_before(&[key], last_key, last.len() as u64) {
+            if cutter.ends_before(&[key], last_key, (last.len() + next_bytes) as u64) {
                 outputs.push(String::new());
             }
             outputs.last_mut().expect("there is one").push(key as char);
@@ -157,6 +167,21 @@ mod tests {
             outputs(below, "abcdefghijklmnopqrstuvwxyz"),
             ["abcdefgh", "ijklmnopqr", "stuvwxyz"]
         );
+    }
+
+    /// Goal: a slot is filled, whatever lies below, unless that is too much; one key's entries stay
+    /// together all the same.
+    #[test]
+    fn at_the_end_of_a_slot() {
+        let plan = |below| Plan { fits: true, ..plan(below) };
+        let below = plan(&[("a", "h", 1), ("k", "n", 1), ("o", "z", 1)]);
+        assert_eq!(
+            outputs(below, "abcdefghijklmnopqrstuvwxyz"),
+            ["abcdefghij", "klmnopqrst", "uvwxyz"]
+        );
+        let below = plan(&[("a", "a", 20), ("b", "b", 20), ("c", "z", 20)]);
+        assert_eq!(outputs(below, "abcdefghijklmn"), ["ab", "cdefghijkl", "mn"]);
+        assert_eq!(outputs(plan(&[]), "abcdefghiiiijk"), ["abcdefghiiii", "jk"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! | `geometry` | what lies where, and over what |
 //! | `conflicts` | what running jobs hold, and what may not be picked beside them |
 //! | `moves`, `deletes` | how much a job takes, what is moved, what is rewritten for its deletes |
-//! | `plan`, `cut` | where outputs end |
+//! | `plan`, `cut`, `odd_chunk` | where outputs end, and where the last one goes |
 //! | `targets`, `scores` | how large each level should be, and which one works next |
 //! | `filters` | how many filter bits a run gets |
 //! | `sentinels` | what sentinel runs go along with, and when they go by themselves |
@@ -40,6 +40,7 @@ pub(crate) mod lazy_leveled;
 pub(crate) mod leveled;
 mod merge_back;
 mod moves;
+mod odd_chunk;
 #[cfg(test)]
 mod part_policies;
 pub(crate) mod parts;

@@ -11,6 +11,7 @@ use crate::compaction::policy::filters::keeps_too_many_bits;
 use crate::compaction::policy::geometry::{
     Chosen, KeyBounds, Placed, Span, bytes_below, filling_runs, newest_epoch,
 };
+use crate::compaction::policy::odd_chunk;
 use crate::compaction::task::{MergeTask, MoveTask, Reason, RunSlice, Task};
 use crate::options::CompactionBuffer;
 use crate::options::defaults::CACHE_TABLE_BYTES_MIN;
@@ -100,7 +101,9 @@ pub(super) fn take<'a>(
     bytes: u64,
     busy: &BTreeSet<TableUid>,
 ) -> Chosen<'a> {
-    let limit = bytes.clamp(1, take_bytes_max(shape));
+    // An odd chunk goes with the table behind it.
+    let least = odd_chunk::bytes_max(shape) + 1;
+    let limit = bytes.clamp(least, take_bytes_max(shape).max(least));
     let are_one = unit_bytes(shape) > shape.table_bytes();
     let most = if are_one { limit } else { beside_cache(shape) };
     let (mut end, mut taken) = (within.start, 0);

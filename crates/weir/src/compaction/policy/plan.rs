@@ -1,6 +1,6 @@
 //! How the outputs of a merge are cut: how large, and in step with what below.
 //!
-//! Not here: the cut itself, key by key (`cut`).
+//! Not here: the cut itself, key by key (`cut`); which run may keep the last (`odd_chunk`).
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,10 @@ use crate::base::ids::TableUid;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::geometry::{KeyBounds, Placed, in_use, placed, run_of};
 use crate::compaction::policy::moves::overlap_bytes_max;
+use crate::compaction::policy::odd_chunk;
 use crate::compaction::task::MergeTask;
-use crate::version::shape::{PartKind, Shape};
+use crate::options::OddChunk;
+use crate::version::shape::{PartKind, RunId, Shape};
 
 /// A table of the level below the outputs, as far as cutting them needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +34,27 @@ impl Below {
 /// How the outputs of a merge are cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// An output is closed at the first user-key change at or after this many bytes.
+    /// An output is closed at the first user-key change at or after this many bytes; if it `fits`,
+    /// before the entry with which it would have more.
     pub(crate) table_bytes: u64,
+    /// Whether outputs are made to fit slots: none that could be cut is larger than `table_bytes`,
+    /// and none ends before it to be in step with what is below.
+    pub(crate) fits: bool,
+    /// The run in which the last output may stay.
+    pub(crate) keeps: Option<RunId>,
     /// An output is closed before it overlaps more bytes than this of `below`.
     pub(crate) below_bytes_max: u64,
     /// The tables that an output will be merged with next, in key order: what an output overlaps
     /// now is what compacting it will cost.
     pub(crate) below: Vec<Below>,
+}
+
+impl Plan {
+    /// Outputs that are cut by their size alone.
+    pub(crate) fn of_bytes(table_bytes: u64) -> Self {
+        let (fits, keeps) = (false, None);
+        Self { table_bytes, fits, keeps, below_bytes_max: u64::MAX, below: Vec::new() }
+    }
 }
 
 /// The input tables of a merge.
@@ -59,11 +75,29 @@ fn cut_evenly(inputs: &[&TableMeta], table_bytes: u64) -> u64 {
     input_bytes.div_ceil(outputs).clamp(table_bytes / 2 + 1, table_bytes)
 }
 
+/// Balanced outputs may have this part more than their share: so much less is planned for a slot.
+const BALANCE_DIVISOR: u64 = 64;
+
+/// Rule: where tables are made to fit slots, outputs are as large as a slot has room for, or
+/// balanced: as many as these, of about the same size. The size, and whether it is a slot's.
+fn sizes(shape: &Shape, inputs: &[&TableMeta], table_bytes: u64) -> (u64, bool) {
+    let Some(room) = shape.options.slot_room() else {
+        return (cut_evenly(inputs, table_bytes), false);
+    };
+    if shape.options.debug.odd_chunk != OddChunk::Balanced {
+        return (room, true);
+    }
+    let input_bytes: u64 = inputs.iter().map(|table| table.visible_bytes()).sum();
+    let outputs = input_bytes.div_ceil((room - room / BALANCE_DIVISOR).max(1)).max(1);
+    let share = input_bytes.div_ceil(outputs);
+    ((share + share / BALANCE_DIVISOR + 1).min(room), true)
+}
+
 /// Rule: whole runs are merged next, so there is nothing below to align with, and no job becomes
 /// smaller by smaller tables.
 pub(super) fn by_size(shape: &Shape, merge: &MergeTask) -> Plan {
-    let table_bytes = cut_evenly(&inputs(shape, merge), shape.options.table_bytes.max(1));
-    Plan { table_bytes, below_bytes_max: u64::MAX, below: Vec::new() }
+    let (table_bytes, fits) = sizes(shape, &inputs(shape, merge), shape.options.table_bytes.max(1));
+    Plan { table_bytes, fits, ..Plan::of_bytes(table_bytes) }
 }
 
 /// Rule: single tables are merged next, so outputs are aligned with what lies below them: the
@@ -82,9 +116,7 @@ pub(super) fn aligned(shape: &Shape, merge: &MergeTask) -> Plan {
             .collect(),
         _ => Vec::new(),
     };
-    Plan {
-        table_bytes: cut_evenly(&inputs, shape.table_bytes()),
-        below_bytes_max: overlap_bytes_max(shape),
-        below,
-    }
+    let (table_bytes, fits) = sizes(shape, &inputs, shape.table_bytes());
+    let keeps = odd_chunk::kept_by(shape, merge);
+    Plan { table_bytes, fits, keeps, below_bytes_max: overlap_bytes_max(shape), below }
 }

@@ -99,7 +99,8 @@ mod tests {
         let run = |level, epoch| RunId::filling(Level::new(level).unwrap(), DataEpoch::new(epoch));
         let beside = |output| {
             let (smallest, largest) = (b"a".to_vec(), b"z".to_vec());
-            JobFootprint { smallest, largest, newest: run(0, 9), oldest: output, output }
+            let (newest, oldest) = (run(0, 9), output);
+            JobFootprint { smallest, largest, newest, oldest, output, keeps: None }
         };
         let builds = |jobs: Vec<JobFootprint>| {
             let shape = Shape { jobs, ..shape.clone() };

@@ -19,6 +19,7 @@ use crate::storage::LogKind;
 
 /// Bytes of a page.
 pub(super) const PAGE_BYTES: usize = 4096;
+const _: () = assert!(PAGE_BYTES as u64 == crate::base::place::TRAILER_BYTES, "a trailer");
 /// First bytes of the head of a log.
 pub(super) const HEAD_MAGIC: [u8; 8] = *b"WEIRCELL";
 /// First bytes of the trailer of a table.

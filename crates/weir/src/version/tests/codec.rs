@@ -12,7 +12,8 @@ use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
 use crate::options::{
     BucketRanges, CompactionBuffer, CompactionPolicy, Compression, CostModel, DebugOptions,
-    Filters, HotRanges, LeveledOptions, Options, RunsOptions, SentinelOptions, TrimOptions, WarmUp,
+    Filters, HotRanges, LeveledOptions, OddChunk, Options, RunsOptions, SentinelOptions,
+    TrimOptions, WarmUp,
 };
 use crate::version::buffer_list::ListCounts;
 use crate::version::edit::{AddedTable, Flushed, ListChange, ListRequests, Rotation, VersionEdit};
@@ -267,7 +268,11 @@ fn options_round_trip() {
     let sentinels = SentinelOptions::default().theta(2.5).window(Duration::from_micros(1500));
     let equal = sentinels.buckets(BucketRanges::Equal(500)).cost(CostModel::Paper);
     let sentinels = [sentinels.ways(HotRanges::Up), equal].map(|s| Options::default().sentinels(s));
-    let all = policies.into_iter().chain(buffers).chain(sentinels).chain([Options::default()]);
+    let odd_chunks = OddChunk::ALL.map(|odd_chunk| {
+        let debug = DebugOptions::default().odd_chunk(odd_chunk);
+        Options::default().debug(debug)
+    });
+    let all = policies.into_iter().chain(buffers).chain(sentinels).chain(odd_chunks);
     for options in all {
         let mut bytes = Vec::new();
         encode_options(&options, &mut bytes);

@@ -47,6 +47,7 @@ impl Tree {
             newest: run,
             oldest: *oldest,
             output: run,
+            keeps: None,
         };
         let mut jobs = self.in_flight.iter().filter_map(|job| job.shape.as_ref());
         if jobs.any(|job| job.conflicts_with(&footprint)) {
