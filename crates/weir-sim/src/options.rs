@@ -5,8 +5,8 @@ use std::time::Duration;
 use weir::sim::Prng;
 use weir::{
     BucketRanges, CompactionBuffer, CompactionPolicy, Compression, CostModel, DbOptions,
-    DebugDbOptions, DebugOptions, Filters, HotRanges, LeveledOptions, Options, RunsOptions,
-    SentinelOptions, Sentinels, TrimOptions, WarmUp,
+    DebugDbOptions, DebugOptions, Filters, HotRanges, LeveledOptions, OddChunk, Options,
+    RunsOptions, SentinelOptions, Sentinels, TrimOptions, WarmUp,
 };
 
 /// Options of a store and of its default keyspace.
@@ -57,7 +57,14 @@ pub fn keyspace(number: u32) -> Options {
     let options = options.compaction_buffer(buffer);
     let rest = one(rng, &[None, None, Some(1_000), Some(100_000), Some(3_000_000)]);
     let rest = rest.filter(|_| options.compaction.level_ratio().is_some());
-    options.idle_compaction(rest.map(Duration::from_micros)).sentinels(sentinels(rng))
+    let mut options =
+        options.idle_compaction(rest.map(Duration::from_micros)).sentinels(sentinels(rng));
+    // Last, so that a number stands for the options that it did before there was this one.
+    let odd_chunk = one(rng, &[OddChunk::Plain, OddChunk::Balanced, OddChunk::Upper]);
+    if rng.chance(1, 2) && odd_chunk.suits(options.compaction) {
+        options.debug.odd_chunk = odd_chunk;
+    }
+    options
 }
 
 /// Windows end within an operation, or outlive an episode. No way needs a policy.
