@@ -9,7 +9,6 @@
 //! system's own if the kernel marks it as metadata, which ext4's journal, XFS's log and btrfs's
 //! trees are.
 
-mod device;
 pub mod full;
 pub mod latency;
 mod stand;
@@ -18,9 +17,9 @@ mod trace;
 use std::path::Path;
 
 use weir::{BytesWritten, Db, Durability, FormatOptions, Options};
+use weir_bench::loop_device::{Loop, Mounted};
 
 use crate::result::{Axis, Kind as Drawn, Number, Result as Outcome, Series};
-use device::{Loop, Mounted};
 use trace::Trace;
 pub use trace::{Kind, Request};
 

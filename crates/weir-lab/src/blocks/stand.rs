@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use weir::{Db, FormatOptions, Options};
+use weir_bench::loop_device::{Loop, Mounted};
 
 use super::Form;
-use super::device::{Loop, Mounted};
 
 /// Where one store lies. The fields are in the order in which they are taken down.
 pub(super) struct Stand {
@@ -25,6 +25,8 @@ pub(super) struct Plot {
     pub(super) form: Option<Form>,
     /// Bytes of the device.
     pub(super) bytes: u64,
+    /// Bytes of a slot; `None`: the default.
+    pub(super) slot_bytes: Option<u64>,
     /// Bytes behind it, on the same disk, for a neighbour that finds no file system on it; 0: none.
     pub(super) rest_bytes: u64,
 }
@@ -44,7 +46,9 @@ impl Stand {
         match plot.form {
             None => return Ok(this),
             Some(Form::Slots) => {
-                let formatted = weir::format(this.device.path(), &FormatOptions::new());
+                let mut format = FormatOptions::new();
+                format.slot_bytes = plot.slot_bytes;
+                let formatted = weir::format(this.device.path(), &format);
                 formatted.map_err(|error| error.to_string())?;
             }
             Some(form) => this.mounted = Some(Mounted::new(&this.device, form.name(), dir)?),

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::device::{run, unique};
+use weir_bench::loop_device::{run, unique};
 
 /// Where tracefs is by custom.
 const USUAL: &str = "/sys/kernel/tracing";

@@ -35,6 +35,14 @@ pub(crate) struct RequestsArgs {
     #[arg(long, value_name = "POLICY", value_delimiter = ',', conflicts_with = "latency")]
     #[arg(value_parser = policies())]
     full: Vec<String>,
+    /// With --full, also on slots as large as tables, with each way of cutting these that the
+    /// policy has (the odd chunk), and on slots of a quarter, a 16th and a 64th of a table
+    #[arg(long, requires = "full")]
+    slot_sizes: bool,
+    /// MiB of each device with --full
+    #[arg(long, value_name = "MIB", default_value_t = DEVICE_BYTES >> 20, requires = "full")]
+    #[arg(value_parser = clap::value_parser!(u64).range(64..1 << 20))]
+    device_mib: u64,
     /// Rounds of latencies, of --synced inserts each
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -107,11 +115,18 @@ fn fill(args: &RequestsArgs, out: &mut dyn Write) -> Result<()> {
     let wanted_too = |policy: &CompactionPolicy| args.full.iter().any(|f| f == policy.name());
     let plan = full::Plan {
         forms: wanted(args).collect(),
+        by_slots: args.slot_sizes,
         policies: CompactionPolicy::ALL.into_iter().filter(wanted_too).collect(),
         value_bytes: 100,
-        device_bytes: DEVICE_BYTES,
+        device_bytes: args.device_mib << 20,
     };
-    let taken = full::fill(&plan, &args.out).map_err(Failure::new)?;
+    // It takes long, and what is known is known.
+    let mut told = |taken: &full::Taken| {
+        let full::Taken { place, policy, pairs, seconds, .. } = taken;
+        let line = writeln!(out, "{policy} on {}: {pairs} pairs, {seconds:.0} s", place.name());
+        line.and_then(|()| out.flush()).map_err(|error| error.to_string())
+    };
+    let taken = full::fill(&plan, &args.out, &mut told).map_err(Failure::new)?;
     tell(args, full::outcome(&taken, &plan), out)
 }
 

@@ -1,5 +1,5 @@
-//! A loop device over an image, with a file system or without; taken down when dropped, after a
-//! panic too.
+//! A loop device over an image, with a file system or without, of which root fills a real store;
+//! taken down when dropped, after a panic too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// # Errors
 /// That it is missing or failed, and what it said.
-pub(super) fn run(program: &str, args: &[&str]) -> Result<String, String> {
+pub fn run(program: &str, args: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(args).output();
     let output = output.map_err(|error| format!("{program} cannot be run: {error}"))?;
     if output.status.success() {
@@ -24,7 +24,8 @@ fn text(path: &Path) -> Result<&str, String> {
 }
 
 /// A path below `dir` that nobody else has.
-pub(super) fn unique(dir: &Path, what: &str) -> PathBuf {
+#[must_use]
+pub fn unique(dir: &Path, what: &str) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     dir.join(format!("requests-{}-{count}.{what}", std::process::id()))
@@ -32,7 +33,7 @@ pub(super) fn unique(dir: &Path, what: &str) -> PathBuf {
 
 /// A loop device. Its requests go past the page cache to the image.
 #[derive(Debug)]
-pub(super) struct Loop {
+pub struct Loop {
     device: PathBuf,
     image: PathBuf,
     /// The image goes with it.
@@ -41,7 +42,10 @@ pub(super) struct Loop {
 
 impl Loop {
     /// A device of `bytes` over a new image in `dir`, all of it allocated.
-    pub(super) fn new(dir: &Path, bytes: u64) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// What is missing: root, a program, space; or what failed.
+    pub fn new(dir: &Path, bytes: u64) -> Result<Self, String> {
         let mut this = Self::image(dir, bytes)?;
         run("fallocate", &["--length", &bytes.to_string(), text(&this.image)?])?;
         this.attach(&[])?;
@@ -50,11 +54,10 @@ impl Loop {
 
     /// The same, all of the image written, and one of `rest` bytes behind it on the same image, if
     /// that is more than none.
-    pub(super) fn written(
-        dir: &Path,
-        bytes: u64,
-        rest: u64,
-    ) -> Result<(Self, Option<Self>), String> {
+    ///
+    /// # Errors
+    /// As [`Loop::new`].
+    pub fn written(dir: &Path, bytes: u64, rest: u64) -> Result<(Self, Option<Self>), String> {
         let mut this = Self::image(dir, bytes + rest)?;
         let count = format!("count={}", (bytes + rest) >> 20);
         let to = format!("of={}", text(&this.image)?);
@@ -89,12 +92,17 @@ impl Loop {
         run("losetup", &["--direct-io=on", text(&self.device)?]).map(drop)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// The device.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.device
     }
 
     /// The device's number as the kernel's trace filters it: major << 20 | minor.
-    pub(super) fn number(&self) -> Result<u32, String> {
+    ///
+    /// # Errors
+    /// That `stat` failed.
+    pub fn number(&self) -> Result<u32, String> {
         let numbers = run("stat", &["--format", "%t %T", text(&self.device)?])?;
         let hex = |part: &str| u32::from_str_radix(part, 16).ok();
         let (major, minor) = numbers.split_once(' ').unwrap_or_default();
@@ -123,13 +131,16 @@ impl Drop for Loop {
 
 /// A file system on a loop device.
 #[derive(Debug)]
-pub(super) struct Mounted {
+pub struct Mounted {
     at: PathBuf,
 }
 
 impl Mounted {
     /// Makes a file system with its own defaults and mounts it below `dir`.
-    pub(super) fn new(device: &Loop, file_system: &str, dir: &Path) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// As [`Loop::new`].
+    pub fn new(device: &Loop, file_system: &str, dir: &Path) -> Result<Self, String> {
         // What ext4 would write later in the background it writes now.
         let options: &[&str] = match file_system {
             "ext4" => &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
@@ -146,12 +157,17 @@ impl Mounted {
         mounted.map(|_| this)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.at
     }
 
     /// Writes back everything that the file system still holds.
-    pub(super) fn sync(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// That `sync` failed.
+    pub fn sync(&self) -> Result<(), String> {
         run("sync", &["--file-system", text(&self.at)?]).map(drop)
     }
 }
