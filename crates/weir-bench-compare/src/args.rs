@@ -11,6 +11,7 @@ pub const USAGE: &str = "\
 weir-bench-compare: the same workloads on Weir, RocksDB, LevelDB and fjall, interleaved
 
 usage: weir-bench-compare [options]
+       weir-bench-compare full [options]       pairs until a device is full; see full --help
 
 what runs
   --engines LIST        comma-separated, from weir,rocksdb,leveldb,fjall     (all)

@@ -13,7 +13,11 @@ use std::ptr;
 use weir_bench::{Batch, Counters, Engine, EngineError, EngineKind, Result, Settings};
 
 /// How to open LevelDB.
-pub struct Kind;
+#[derive(Default)]
+pub struct Kind {
+    /// Bytes of a table; `None`: its default.
+    pub table_bytes: Option<u64>,
+}
 
 struct LevelDb {
     db: *mut sys::Db,
@@ -66,6 +70,11 @@ impl EngineKind for Kind {
         };
         if !settings.engine_defaults {
             this.set(settings);
+        }
+        if let Some(bytes) = self.table_bytes {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            // SAFETY: invariant 1.
+            unsafe { sys::leveldb_options_set_max_file_size(this.options, bytes) };
         }
         let mut error = ptr::null_mut();
         // SAFETY: `options` is initialised, `name` ends in NUL, `error` is a valid place.

@@ -85,6 +85,7 @@ unsafe extern "C" {
     pub fn leveldb_options_destroy(options: *mut Options);
     pub fn leveldb_options_set_create_if_missing(options: *mut Options, on: c_uchar);
     pub fn leveldb_options_set_write_buffer_size(options: *mut Options, bytes: usize);
+    pub fn leveldb_options_set_max_file_size(options: *mut Options, bytes: usize);
     pub fn leveldb_options_set_block_size(options: *mut Options, bytes: usize);
     pub fn leveldb_options_set_cache(options: *mut Options, cache: *mut Cache);
     pub fn leveldb_options_set_filter_policy(options: *mut Options, policy: *mut FilterPolicy);

@@ -21,7 +21,7 @@ pub fn all() -> Vec<Box<dyn EngineKind>> {
     vec![
         Box::new(WeirKind::default()),
         Box::new(rocksdb::Kind::default()),
-        Box::new(leveldb::Kind),
+        Box::new(leveldb::Kind::default()),
         Box::new(fjall::Kind),
     ]
 }
@@ -60,6 +60,11 @@ pub fn variants() -> Vec<Box<dyn EngineKind>> {
         Box::new(rocksdb::Kind { read_triggered: true, ..rocksdb::Kind::default() }),
         Box::new(lmdb::Kind),
     ]
+}
+
+/// LevelDB with tables of so many bytes.
+pub fn leveldb(table_bytes: u64) -> Box<dyn EngineKind> {
+    Box::new(leveldb::Kind { table_bytes: Some(table_bytes) })
 }
 
 /// The engine, or the variant of one, called `name`.
