@@ -6,7 +6,10 @@
 
 use std::path::Path;
 
-use weir::{CompactionPolicy, Compression, DebugOptions, Durability, ErrorKind, OddChunk, Options};
+use weir::{
+    CompactionPolicy, Compression, DebugOptions, Description, Durability, ErrorKind, OddChunk,
+    Options,
+};
 use weir_bench::{Pairs, Stopwatch};
 
 use super::stand::{Plot, Stand};
@@ -15,6 +18,9 @@ use crate::result::{Kind as Drawn, Result as Outcome, Series};
 
 /// Bytes of write buffers and tables, as in the paper.
 const TABLE_BYTES: u64 = 4 << 20;
+
+/// What an extent of slots keeps for its trailer (docs/format/slots.md).
+const TRAILER_BYTES: u64 = 4096;
 
 /// Where a store lies, and on slots, how these and its tables fit each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,14 +165,20 @@ fn fill_one(
         let name = place.name();
         return Err(format!("{policy} on {name} took {pairs} pairs, and has {found}"));
     }
-    let fill = db.slot_space().map(|space| {
-        let description = db.describe();
-        let levels = description.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
-        let tables = levels.flat_map(|level| &level.runs).flat_map(|run| &run.tables);
-        let bytes: u64 = tables.map(|table| table.bytes).sum();
-        bytes as f64 / (space.owned * space.slot_bytes).max(1) as f64
-    });
+    let fill = db.slot_space().map(|space| fill_of(&db.describe(), space.slot_bytes));
     Ok(Taken { place, policy, pairs, seconds, fill })
+}
+
+/// Bytes of tables over those of the slots that they take, one extent each.
+fn fill_of(description: &Description, slot_bytes: u64) -> f64 {
+    let levels = description.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
+    let tables = levels.flat_map(|level| &level.runs).flat_map(|run| &run.tables);
+    let (mut bytes, mut slots) = (0, 0);
+    for table in tables {
+        bytes += table.bytes;
+        slots += (table.bytes + TRAILER_BYTES).div_ceil(slot_bytes);
+    }
+    bytes as f64 / (slots * slot_bytes).max(1) as f64
 }
 
 /// Fig. 18: pairs by place, and slots over the best file system.

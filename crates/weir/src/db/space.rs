@@ -30,6 +30,8 @@ pub(super) struct Space {
     /// [`Free::shortages`].
     pub(super) base: u64,
     pub(super) files: u64,
+    /// Those of them that are tables made to fit the units that they take: they fill them.
+    pub(super) full: u64,
 }
 
 impl Space {
@@ -40,6 +42,7 @@ impl Space {
             versions: of(self.versions, other.versions),
             base: of(self.base, other.base),
             files: of(self.files, other.files),
+            full: of(self.full, other.full),
         }
     }
 
@@ -51,9 +54,9 @@ impl Space {
         self.each(other, u64::saturating_sub)
     }
 
-    /// The larger of each.
+    /// The larger of each; fewer tables that are full may take more.
     pub(super) fn max(self, other: Self) -> Self {
-        self.each(other, u64::max)
+        Self { full: self.full.min(other.full), ..self.each(other, u64::max) }
     }
 
     /// The smaller of each.
@@ -80,6 +83,10 @@ impl Default for Free {
         Self { space: FreeSpace::UNLIMITED, description_bytes: BASE_BYTES_PER_TABLE }
     }
 }
+
+/// What a table that is made to fit its unit leaves of it: a trailer, the next entry, and what the
+/// estimate of its bytes is too high by. An estimate from above for entries of up to 200 KiB.
+const FULL_ROUNDING_BYTES: u64 = 256 << 10;
 
 /// A part of the space that is too small.
 struct Short {
@@ -110,7 +117,10 @@ impl Free {
 
     /// What tables may take more than their bytes, because they take whole units.
     pub(super) fn rounding(self, needed: Space) -> u64 {
-        needed.files.saturating_mul(self.space.table_unit.saturating_sub(1))
+        let most = self.space.table_unit.saturating_sub(1);
+        let full = needed.full.min(needed.files);
+        let of_others = (needed.files - full).saturating_mul(most);
+        of_others.saturating_add(full.saturating_mul(most.min(FULL_ROUNDING_BYTES)))
     }
 
     pub(super) fn covers(self, needed: Space) -> bool {
@@ -199,7 +209,8 @@ impl Spending {
     pub(super) fn taken(&self) -> Space {
         let tables = self.bytes.load(Ordering::Relaxed);
         let files = self.files.load(Ordering::Relaxed);
-        Space { tables, files, ..Space::default() }.min(self.need)
+        // A merge fills one after the other.
+        Space { tables, files, full: files, ..Space::default() }.min(self.need)
     }
 }
 
@@ -208,6 +219,15 @@ impl Spending {
 pub(super) fn tables_of(bytes: u64, table_bytes: u64) -> u64 {
     let tables = bytes.div_ceil(table_bytes.max(1));
     tables.saturating_add(tables / 4).saturating_add(1)
+}
+
+/// What a merge that writes `bytes` takes for its tables: where they are made to `fit` units that
+/// have room for `table_bytes`, all but the last of them are full, and a few in sixteen are not
+/// because of entries that do not fit.
+pub(super) fn outputs_of(bytes: u64, table_bytes: u64, fit: bool) -> Space {
+    let full = if fit { bytes / table_bytes.max(1) } else { 0 };
+    let files = if fit { full + full / 16 + 2 } else { tables_of(bytes, table_bytes) };
+    Space { tables: bytes, files, full, ..Space::default() }
 }
 
 /// How many times what evenly spread keys would have is kept for an interval of a table. One that
@@ -236,11 +256,13 @@ pub(super) fn edit_bytes(inputs: u64, outputs: u64) -> u64 {
 pub(super) fn whole(keyspace: &KeyspaceVersion, cache_bytes: u64) -> Space {
     let runs = keyspace.version.levels().values().flat_map(|level| level.runs());
     let bytes: u64 = runs.map(|(_, run)| run.tables.totals().bytes).sum();
-    let table_bytes = keyspace.options.table_bytes_beside(cache_bytes);
+    let options = &keyspace.options;
+    let table_bytes = options.table_bytes_beside(cache_bytes);
+    let outputs = outputs_of(bytes, table_bytes, options.slot_room().is_some());
     // Once more for outputs that end because they overlap many tables below.
-    let files = tables_of(bytes, table_bytes).saturating_mul(2);
+    let files = outputs.files.saturating_mul(2);
     let versions = edit_bytes(keyspace.version.table_count() as u64, files);
-    Space { tables: bytes, versions, files, ..Space::default() }
+    Space { versions, files, ..outputs }
 }
 
 /// What a task writes to tables, and its edit; of one that writes none, nothing.
@@ -275,10 +297,12 @@ fn merge_need(shape: &Shape, merge: &MergeTask, within: Option<&Interval>) -> Sp
     let bytes = inputs.sum();
     let plan = policy_of(shape.options.compaction).plan(shape, merge);
     let below: u64 = plan.below.iter().map(|table| table.bytes).sum();
-    let files = tables_of(bytes, plan.table_bytes) + below / plan.below_bytes_max.max(1);
+    let room = shape.options.slot_room().unwrap_or(plan.table_bytes);
+    let outputs = outputs_of(bytes, room, plan.fits);
+    let files = outputs.files + below / plan.below_bytes_max.max(1);
     let inputs = merge.inputs.iter().map(|slice| slice.uids.len() as u64);
     let versions = edit_bytes(inputs.sum(), files);
-    Space { tables: bytes, versions, files, ..Space::default() }
+    Space { versions, files, ..outputs }
 }
 
 #[cfg(test)]
@@ -347,7 +371,7 @@ mod tests {
     /// whole units. Method: what is just covered, and one byte less of each.
     #[test]
     fn free_space_is_counted_by_use() {
-        let needed = Space { tables: 1000, log: 200, versions: 30, base: 50, files: 4 };
+        let needed = Space { tables: 1000, log: 200, versions: 30, base: 50, files: 4, full: 0 };
         // A base has what is there, four descriptions more, and an edit.
         const BASE: u64 = 50 + 4 * BASE_BYTES_PER_TABLE + EDIT_BYTES;
         let free = |table_bytes, areas: Option<(u64, u64)>, files, table_unit| {
@@ -382,6 +406,32 @@ mod tests {
             let refusal = free.refusal(needed, "a merge", "the store");
             assert!(refusal.contains(&format!("a merge may need {part}")), "{refusal}");
             assert!(!refusal.contains("besides"), "{refusal}");
+        }
+    }
+
+    /// Goal: tables that fill their units are not counted as ones that leave them empty, and of two
+    /// needs the one with fewer of these is the larger. Method: sizes about a unit's room.
+    #[test]
+    fn full_tables_take_their_units() {
+        const UNIT: u64 = 4 << 20;
+        let room = UNIT - 4096;
+        let space = FreeSpace { table_unit: UNIT, ..FreeSpace::UNLIMITED };
+        let free = Free { space, ..Free::default() };
+        let units = |need: Space| (need.tables + free.rounding(need)).div_ceil(UNIT);
+        for (bytes, most) in [(1, 3), (room, 4), (room + 1, 4), (40 * room, 48), (400 * room, 480)]
+        {
+            let fit = outputs_of(bytes, room, true);
+            let least = bytes.div_ceil(room);
+            assert!((least..=most).contains(&units(fit)), "{bytes}: {}", units(fit));
+            let off = outputs_of(bytes, UNIT, false);
+            assert!(units(off) >= 2 * bytes / UNIT, "{bytes}");
+            for both in [fit.max(off), off.max(fit)] {
+                assert!(units(both) >= units(fit).max(units(off)), "{bytes}");
+            }
+            // While it writes, what it has still to write falls by no more than a unit a table.
+            let files = bytes / room;
+            let taken = Space { tables: files * room, files, full: files, ..Space::default() };
+            assert!(units(fit.minus(taken.min(fit))) + files >= least, "{bytes}");
         }
     }
 

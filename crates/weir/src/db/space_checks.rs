@@ -31,7 +31,7 @@ use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
 use crate::db::space::{
     BASE_BYTES_PER_TABLE, EDIT_BYTES, EDIT_BYTES_PER_NAME, Fit, Free, Space, Spending, edit_bytes,
-    need_of, tables_of, whole,
+    need_of, outputs_of, whole,
 };
 use crate::options::Options;
 use crate::version::keyspaces::KeyspaceVersion;
@@ -199,14 +199,10 @@ impl Engine {
     fn segment_base_need(&self, arriving: Arriving, root: &Root) -> Space {
         let Arriving { own_bytes, flush } = arriving;
         let cache_bytes = self.cache_bytes_of_jobs;
-        let table_bytes = root.keyspaces.iter();
-        let table_bytes =
-            table_bytes.map(|keyspace| keyspace.options.table_bytes_beside(cache_bytes));
-        let compacted = Space {
-            tables: flush.tables,
-            files: tables_of(flush.tables, table_bytes.min().unwrap_or(u64::MAX)),
-            ..Space::default()
-        };
+        let options = || root.keyspaces.iter().map(|keyspace| &keyspace.options);
+        let table_bytes = options().map(|options| options.table_bytes_beside(cache_bytes));
+        let fit = options().all(|options| options.slot_room().is_some());
+        let compacted = outputs_of(flush.tables, table_bytes.min().unwrap_or(u64::MAX), fit);
         // Edits of these flushes, and of the merges that each of them may make due, come before
         // that of the compaction, and their tables into a base.
         let versions = flush.files.saturating_mul(2 * EDIT_BYTES + BASE_BYTES_PER_TABLE);
@@ -221,9 +217,9 @@ impl Engine {
     fn due_need_of(&self, state: &mut JobTable, root: &Root, keyspace: &KeyspaceVersion) -> Space {
         let options = &keyspace.options;
         let of_bytes = |bytes: u64| {
-            let files = tables_of(bytes, options.table_bytes_beside(self.cache_bytes_of_jobs));
-            let versions = edit_bytes(files, files);
-            Space { tables: bytes, versions, files, ..Space::default() }
+            let table_bytes = options.table_bytes_beside(self.cache_bytes_of_jobs);
+            let outputs = outputs_of(bytes, table_bytes, options.slot_room().is_some());
+            Space { versions: edit_bytes(outputs.files, outputs.files), ..outputs }
         };
         let full_level_0 = of_bytes(full_level_0_bytes(options));
         if state.quarantine.blocked_reason(keyspace).is_some() {
