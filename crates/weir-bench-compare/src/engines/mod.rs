@@ -7,6 +7,7 @@ mod fjall;
 mod leveldb;
 mod leveldb_sys;
 mod lmdb;
+#[cfg(feature = "rocksdb")]
 mod rocksdb;
 
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub const OWN: &str = "weir";
 pub fn all() -> Vec<Box<dyn EngineKind>> {
     vec![
         Box::new(WeirKind::default()),
+        #[cfg(feature = "rocksdb")]
         Box::new(rocksdb::Kind::default()),
         Box::new(leveldb::Kind::default()),
         Box::new(fjall::Kind),
@@ -54,9 +56,13 @@ pub fn variants() -> Vec<Box<dyn EngineKind>> {
         moving("weir-down", HotRanges::Down),
         weir("weir-none", WarmUp::None),
         weir("weir-incremental", WarmUp::Incremental),
+        #[cfg(feature = "rocksdb")]
         Box::new(rocksdb::Kind { warms: rocksdb::Warms::Flushes, ..rocksdb::Kind::default() }),
+        #[cfg(feature = "rocksdb")]
         Box::new(rocksdb::Kind { warms: rocksdb::Warms::All, ..rocksdb::Kind::default() }),
+        #[cfg(feature = "rocksdb")]
         Box::new(rocksdb::Kind { cache_percent: 106, ..rocksdb::Kind::default() }),
+        #[cfg(feature = "rocksdb")]
         Box::new(rocksdb::Kind { read_triggered: true, ..rocksdb::Kind::default() }),
         Box::new(lmdb::Kind),
     ]
@@ -79,6 +85,7 @@ const WINDOW: Duration = Duration::from_secs(4);
 pub fn versions() -> Vec<(&'static str, String)> {
     vec![
         (OWN, env!("CARGO_PKG_VERSION").to_owned()),
+        #[cfg(feature = "rocksdb")]
         ("rocksdb", env!("PEER_ROCKSDB_VERSION").to_owned()),
         ("leveldb", leveldb::version()),
         ("fjall", env!("PEER_FJALL_VERSION").to_owned()),
