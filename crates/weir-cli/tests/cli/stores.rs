@@ -293,14 +293,14 @@ fn options_are_shown_and_set() {
     make_store(dir.path());
     let shown = weir(dir.path(), &["options", "store"]).ok().to_owned();
     assert_eq!(shown.lines().count(), 2, "{}", shown);
-    assert!(shown.contains("default: leveled"), "{}", shown);
+    assert!(shown.contains("\"default\": leveled"), "{}", shown);
     let set = ["options", "store", "--keyspace", "users", "--compaction", "tiered", "--wait"];
     let ran = weir(dir.path(), &set).ok().to_owned();
     assert!(ran.starts_with("set: --compaction tiered"), "{}", ran);
     assert!(weir(dir.path(), &set).ok().starts_with("nothing to change"));
     let shown = weir(dir.path(), &["options", "store"]).ok().to_owned();
-    assert!(shown.contains("users: tiered"), "{}", shown);
-    assert!(shown.contains("default: leveled"), "{}", shown);
+    assert!(shown.contains("\"users\": tiered"), "{}", shown);
+    assert!(shown.contains("\"default\": leveled"), "{}", shown);
     let wrong = ["options", "store", "--keyspace", "users", "--level-ratio", "4"];
     weir(dir.path(), &wrong).fails(2, &["--level-ratio", "tiered", "--compaction"]);
     let nobody = ["options", "store", "--keyspace", "nobody", "--bloom-bits", "9"];
