@@ -27,8 +27,8 @@ pub(crate) struct OptionsArgs {
     bloom_bits: Option<u32>,
     #[command(flatten)]
     tree: TreeArgs,
-    /// Wait until compactions have given the tree the form that the options ask for; else they go on
-    /// whenever the store is open
+    /// Wait until compactions have given the tree the form that the options ask for; else they go
+    /// on whenever the store is open
     #[arg(long)]
     wait: bool,
 }

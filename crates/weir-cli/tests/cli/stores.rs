@@ -285,8 +285,8 @@ fn a_table_that_cannot_be_read() {
     forbid(&store, 0o700);
 }
 
-/// Goal: the options of a store are shown, and those of one keyspace changed and kept; what does not
-/// fit changes nothing, and says what to do.
+/// Goal: the options of a store are shown, and those of one keyspace changed and kept; what does
+/// not fit changes nothing, and says what to do.
 #[test]
 fn options_are_shown_and_set() {
     let dir = temporary();

@@ -14,9 +14,9 @@
 //! `OW`, `FW`: blocks written in the last windows, and those that fit into the memtable before its
 //! flush; `OW` is 1 at least, where the paper divides by zero if nothing is written. `L`: levels.
 //!
-//! Opened beyond one are not the runs that buffer lists serve where nothing is handed over: what they
-//! have is cached, and what was built in their place would be read from the disk, once where it was
-//! built and again where it sinks.
+//! Opened beyond one are not the runs that buffer lists serve where nothing is handed over: what
+//! they have is cached, and what was built in their place would be read from the disk, once where
+//! it was built and again where it sinks.
 //!
 //! *Reach* is how long the range stays as it was moved, in the time that the counters stand for.
 //! The next flush that brings a key of the range puts a run on top of a sentinel, and the next

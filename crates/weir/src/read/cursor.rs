@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::key::Seq;
 use crate::gaps::Leaps;
-use crate::options::WarmUp;
 use crate::read::merged::{Bounds, Merged, Newest, View};
 use crate::read::sampled::{SampledScan, Start};
 use crate::state::health;
@@ -164,7 +163,7 @@ impl TreeCursor {
         if let Some(heat) = SampledScan::begin(&merged.of) {
             let sources = merged.view.inner().sources();
             // What a list serves is cached there, and what takes its place would not be.
-            let counts_lists = merged.of.options.warm_up == WarmUp::HandOff;
+            let counts_lists = merged.of.hands_over();
             let runs = sources.iter().filter(|source| counts_lists || !source.has_list());
             let runs = runs.filter(|source| source.is_open_run()).count();
             self.sampled = Some(SampledScan::at(

@@ -34,7 +34,7 @@ use crate::heat::RangeHeat;
 use crate::heat::moved::{MovedRange, MovedRanges};
 use crate::log::LogPosition;
 use crate::memtable::{ChunkPool, Memtable};
-use crate::options::Options;
+use crate::options::{Options, WarmUp};
 use crate::state::idle::IdleSlots;
 use crate::state::shared::Shared;
 use crate::table::{Closed, Gate, Gates};
@@ -142,6 +142,11 @@ impl SuperVersion {
     /// With new options.
     pub(crate) fn with_options(self, options: Arc<Options>) -> Self {
         Self { options, ..self }
+    }
+
+    /// Whether compactions hand over cached blocks to what they build.
+    pub(crate) fn hands_over(&self) -> bool {
+        self.options.warm_up == WarmUp::HandOff
     }
 
     /// With reads and writes counted there.

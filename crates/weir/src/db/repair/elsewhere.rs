@@ -38,8 +38,8 @@ impl Repair {
         }
     }
 
-    /// Looks at the other place, if there is one, before much is read for it. It is asked again when
-    /// it is opened.
+    /// Looks at the other place, if there is one, before much is read for it. It is asked again
+    /// when it is opened.
     ///
     /// # Errors
     /// As [`open_target`](Self::open_target).
