@@ -121,6 +121,8 @@ pub struct Runner {
     merges_before: (u64, u64),
     /// The same of lookups that buffer lists answered, and of trimmed tables.
     lists_before: (u64, u64),
+    /// The same of stretches of merges.
+    stretches_before: u64,
     /// What was exercised so far.
     pub counters: Counters,
 }
@@ -154,6 +156,7 @@ impl Runner {
             written: 0,
             merges_before: (0, 0),
             lists_before: (0, 0),
+            stretches_before: 0,
             counters: Counters::default(),
         };
         runner.open(options::keyspace(seed as u32))?;
@@ -579,6 +582,7 @@ impl Runner {
         let (of_lists, trimmed) = (metrics.gets_of_lists, metrics.tables_trimmed);
         self.counters.of_lists = self.lists_before.0 + of_lists;
         self.counters.trimmed = self.lists_before.1 + trimmed;
+        self.counters.stretches = self.stretches_before + metrics.stretches;
         Ok(())
     }
 
@@ -588,6 +592,7 @@ impl Runner {
         let form = self.form()?;
         self.merges_before = (self.counters.flushes, self.counters.merges);
         self.lists_before = (self.counters.of_lists, self.counters.trimmed);
+        self.stretches_before = self.counters.stretches;
         let (kind, lower) = match leave {
             // A store that ends in good order keeps everything, unlogged writes too.
             Leave::Close => (0, self.last),

@@ -241,6 +241,10 @@ pub struct DebugDbOptions {
     /// later ones leap over it. Range: [`GAP_ENTRIES_RANGE`]. Default:
     /// [`DEFAULT_GAP_ENTRIES`].
     pub gap_entries: usize,
+    /// Bytes of outputs after which a merge is installed and goes on, in stretches, although all of
+    /// it fits into free space; not where there are buffer lists. `None`: merges are cut where they
+    /// do not fit only. Range: any. Default: `None`.
+    pub stretch_bytes: Option<u64>,
 }
 
 impl Default for DebugDbOptions {
@@ -251,6 +255,7 @@ impl Default for DebugDbOptions {
             merge_read_bytes: None,
             hand_over_flushes: true,
             gap_entries: DEFAULT_GAP_ENTRIES,
+            stretch_bytes: None,
         }
     }
 }
@@ -262,6 +267,7 @@ impl DebugDbOptions {
         merge_read_bytes: impl Into<Option<u64>>,
         hand_over_flushes: bool,
         gap_entries: usize,
+        stretch_bytes: impl Into<Option<u64>>,
     }
 }
 

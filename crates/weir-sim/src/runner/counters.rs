@@ -11,6 +11,8 @@ pub struct Counters {
     pub flushes: u64,
     /// Merges done, trivial moves not counted.
     pub merges: u64,
+    /// Stretches of merges installed.
+    pub stretches: u64,
     /// Sentinels built.
     pub sentinels: u64,
     /// Lookups that buffer lists answered.
@@ -36,6 +38,7 @@ impl Counters {
         self.compared += other.compared;
         self.flushes += other.flushes;
         self.merges += other.merges;
+        self.stretches += other.stretches;
         self.sentinels += other.sentinels;
         self.of_lists += other.of_lists;
         self.trimmed += other.trimmed;

@@ -145,6 +145,11 @@ impl Intervals {
         self.intervals.iter()
     }
 
+    /// The smallest interval that has all of them; `None` if there is none.
+    pub(crate) fn hull(&self) -> Option<Interval> {
+        Some(self.intervals.first()?.around(self.intervals.last()?))
+    }
+
     /// The interval with this number.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&Interval> {
@@ -178,12 +183,6 @@ impl Intervals {
     #[inline]
     pub(crate) fn contain(&self, key: &[u8]) -> bool {
         self.locate(key).is_ok()
-    }
-
-    /// Whether one of them has a key from `smallest` to `largest`.
-    pub(crate) fn overlap(&self, smallest: &[u8], largest: &[u8]) -> bool {
-        let first = self.get(self.at_or_after(smallest));
-        first.is_some_and(|interval| compare(&interval.from, largest).is_le())
     }
 
     /// Whether one of them has a key of `interval`.
@@ -311,7 +310,8 @@ mod tests {
                 assert!(ordered && set.iter().all(|i| !i.is_empty()), "seed {seed}: {set:?}");
                 let (s, l) = (&keys[usize::from(a.min(b))], &keys[usize::from(a.max(b))]);
                 let range = || keys.iter().zip(&model).filter(|(k, _)| *k >= s && *k <= l);
-                assert_eq!(set.overlap(s, l), range().any(|(_, has)| *has), "seed {seed}");
+                let between = Interval::closed(s, l);
+                assert_eq!(set.overlap_with(&between), range().any(|(_, has)| *has), "seed {seed}");
             }
         }
     }

@@ -253,6 +253,24 @@ impl TableMeta {
         (masked.visible().entries > 0).then_some(masked)
     }
 
+    /// What the masks of this view hide and those of the view `before` did not.
+    pub(crate) fn newly_hidden(&self, before: &Self) -> Intervals {
+        let mut fresh: Intervals = self.masks.iter().map(|mask| mask.interval.clone()).collect();
+        before.masks.iter().for_each(|mask| fresh.subtract(&mask.interval));
+        fresh
+    }
+
+    /// The least interval that has all keys which the view may show.
+    pub(crate) fn shown(&self) -> Interval {
+        let whole = Interval::closed(&self.smallest, &self.largest);
+        if self.masks.is_empty() {
+            return whole;
+        }
+        let mut shown: Intervals = [whole.clone()].into_iter().collect();
+        self.masks.iter().for_each(|mask| shown.subtract(&mask.interval));
+        shown.hull().unwrap_or(whole)
+    }
+
     /// Whether two descriptions agree on a table's content; its uids and its file are not compared.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
         let content = |meta: &Self| {
@@ -610,6 +628,9 @@ mod tests {
         let all = Content { entries: 2, deletes: 0, raw_bytes: 8, hash: 12 };
         let whole = Interval::closed(b"a", b"c");
         assert_eq!(joined.masks, [Mask { interval: whole, hidden: all }]);
+        assert_eq!(meta.shown(), Interval::new(b"b", Some(b"c")));
+        let fresh = joined.newly_hidden(&meta);
+        assert_eq!(fresh.hull(), Some(Interval::new(b"b", Some(b"c"))));
         let last = Content { entries: 1, deletes: 1, raw_bytes: 4, hash: 9 };
         assert_eq!(meta.masked(&Interval::new(b"b", Some(b"c")), last), None);
         let empty = example().masked(&Interval::new(b"bb", Some(b"c")), none).unwrap();

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{KeyspaceId, TableUid};
+use crate::base::ids::{KeyspaceId, Level, TableUid};
 use crate::base::sched;
 use crate::compaction;
 use crate::compaction::execute::{self, CompactionJob, MergeSpec};
@@ -20,12 +20,14 @@ use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
 use crate::db::quarantine::PickedFrom;
 use crate::db::retries::Work;
-use crate::db::space::{Fit, Space, Spending};
+use crate::db::space::{Cost, Fit, Space, Spending};
 use crate::db::space_checks::DeviceSpace;
+use crate::db::stretches::apart;
 use crate::options::{CompactionPolicy, Options};
 use crate::state::tree::{SuperVersion, Tree};
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::table::TableOptions;
+use crate::version::foreseen::Foreseen;
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::root::Root;
 use crate::version::shape::{JobFootprint, Shape};
@@ -37,24 +39,27 @@ mod sentinel_tests;
 mod sentinels;
 
 /// A task that was picked, whose inputs no other job can take.
-struct Reservation {
-    tree: Arc<Tree>,
+pub(super) struct Reservation {
+    pub(super) tree: Arc<Tree>,
     task: Task,
     /// What other jobs must keep out of.
     job: Option<JobFootprint>,
     shape: Shape,
-    /// The keyspace without its buffer lists, whose tables may go while the task runs (H18).
-    keyspace: KeyspaceVersion,
+    /// The keyspace without its buffer lists, whose tables may go while the task runs (H18). `None`
+    /// of a merge in stretches that has begun: its inputs go too.
+    keyspace: Option<KeyspaceVersion>,
+    /// What a merge in stretches has installed.
+    pub(super) outputs: Vec<TableUid>,
     /// What it was picked from.
     from: PickedFrom,
     /// What it takes of the device.
-    spending: Arc<Spending>,
+    pub(super) spending: Arc<Spending>,
     /// Picked because writers rest.
     is_at_rest: bool,
 }
 
-/// A task that fits the device, with what it was picked from and what it needs.
-type Fitting = (Shape, Task, Space);
+/// A task that fits the device, with what it was picked from and what it costs.
+type Fitting = (Shape, Task, Cost);
 
 /// What is due in a keyspace.
 pub(super) enum Due {
@@ -73,16 +78,22 @@ impl Reservation {
     fn new(
         state: &mut JobTable,
         tree: Arc<Tree>,
-        (shape, task, need): Fitting,
+        (shape, task, cost): Fitting,
         keyspace: &KeyspaceVersion,
         is_at_rest: bool,
     ) -> Self {
         assert_eq!(tree.id, keyspace.id, "a task is reserved in another keyspace");
-        let (job, spending) = (running_job(&shape, &task), Spending::new(need));
+        let task = match task {
+            Task::Merge(merge) if cost.stretch.is_some() => Task::Merge(apart(&shape, &merge)),
+            task => task,
+        };
+        let job = running_job(&shape, &task);
+        let spending = Spending::new(cost, &task, keyspace);
         state.take(tree.id, &task, job.as_ref(), &spending);
-        let (keyspace, from) = (keyspace.without_lists(), PickedFrom::of(keyspace));
+        let from = PickedFrom::of(keyspace);
+        let (keyspace, outputs) = (Some(keyspace.without_lists()), Vec::new());
         state.merges_at_rest += usize::from(is_at_rest);
-        Self { tree, task, job, shape, keyspace, from, spending, is_at_rest }
+        Self { tree, task, job, shape, keyspace, outputs, from, spending, is_at_rest }
     }
 }
 
@@ -159,6 +170,7 @@ impl Engine {
         match self.due_by(state, root, id, device, |options| options.compaction.with_one_level()) {
             // Nobody needs it.
             Due::Short(_) => Due::Nothing,
+            Due::Task(due) if due.2.stretch.is_some() => Due::Nothing,
             due => due,
         }
     }
@@ -185,7 +197,7 @@ impl Engine {
         let by_policy = Shape { options: Arc::new(options), ..shape.clone() };
         for task in compaction::policy_of(compaction).pick(&by_policy) {
             match self.fit(state, device, &shape, &task) {
-                Fit::Fits(need) => return Due::Task(Box::new((shape, task, need))),
+                Fit::Fits(cost) => return Due::Task(Box::new((shape, task, cost))),
                 Fit::Waits => due = Due::Waits,
                 Fit::Short(needed) if matches!(due, Due::Nothing) => due = Due::Short(needed),
                 Fit::Short(_) => {}
@@ -354,7 +366,7 @@ impl Engine {
     /// are woken to see it.
     fn run_reserved(
         &self,
-        reserved: Reservation,
+        mut reserved: Reservation,
         note: impl FnOnce(Result<Ended>) -> Result<Ended>,
     ) -> Result<Ended> {
         let _cause = on_behalf_of(match reserved.task {
@@ -363,14 +375,14 @@ impl Engine {
         });
         // There may be more to do beside this task.
         self.shared.wake_workers();
-        let result = match sched::catch_panic("a compaction", || self.execute(&reserved)) {
+        let result = match sched::catch_panic("a compaction", || self.execute(&mut reserved)) {
             Ok(()) => Ok(Ended::Done),
             Err(error) => sched::catch_panic("a look at what a compaction met", || {
                 self.quarantine_cause(&reserved, error)
             }),
         };
         let result = note(result);
-        let Reservation { tree, task, job, keyspace, spending, is_at_rest, .. } = reserved;
+        let Reservation { tree, task, job, keyspace, outputs, spending, is_at_rest, .. } = reserved;
         // Its inputs give back what it took: from here on that is free, and no longer taken.
         let space = self.jobs.space_lock.lock();
         drop(keyspace);
@@ -380,7 +392,7 @@ impl Engine {
         });
         {
             let mut state = self.jobs.state.lock();
-            state.give_back(tree.id, &task, job.as_ref(), &spending);
+            state.give_back(tree.id, &task, &outputs, job.as_ref(), &spending);
             state.end(tree.id);
             assert!(state.merges_at_rest >= usize::from(is_at_rest), "it was counted");
             state.merges_at_rest -= usize::from(is_at_rest);
@@ -417,9 +429,12 @@ impl Engine {
     /// `error`, if all inputs are sound: then something else is wrong. The device's, if it fails
     /// to read one, which says nothing about the table.
     fn quarantine_damaged(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
-        let (id, keyspace) = (reserved.tree.id, &reserved.keyspace);
+        let id = reserved.tree.id;
         let inputs: BTreeSet<TableUid> = reserved.task.input_uids().collect();
         let mut first = None;
+        // Nobody but the task has taken any of them away.
+        let root = self.set.current();
+        let Some(keyspace) = root.keyspaces.get(id) else { return Err(error) };
         for table in keyspace.version.tables().filter(|t| inputs.contains(&t.meta().uid)) {
             if self.jobs.is_closed(id) {
                 return Err(crate::state::health::closed_error());
@@ -456,8 +471,9 @@ impl Engine {
         Ended::Quarantined(refused)
     }
 
-    fn execute(&self, reserved: &Reservation) -> Result<()> {
-        let (id, state) = (reserved.tree.id, &reserved.keyspace);
+    fn execute(&self, reserved: &mut Reservation) -> Result<()> {
+        let id = reserved.tree.id;
+        let Some(state) = &reserved.keyspace else { return Ok(()) };
         let counters = &self.shared.counters;
         let merge = match &reserved.task {
             Task::Move(task) => {
@@ -476,7 +492,7 @@ impl Engine {
             Task::Sentinel(sentinel) => Some(sentinel.interval.clone()),
             _ => None,
         };
-        let gives_way = is_spare(&reserved.task);
+        let stretch = reserved.spending.stretch;
         let policy = compaction::policy_of(reserved.shape.options.compaction);
         let level = merge.output.level;
         let entries = execute::entries_of(&state.version, merge, claim.as_ref())?;
@@ -489,18 +505,45 @@ impl Engine {
             snapshots: reserved.shape.snapshots.clone(),
             table,
             warm_up: state.options.warm_up,
-            lists: self.foresee(id, merge),
+            // Between stretches there are none.
+            lists: if stretch.is_none() { self.foresee(id, merge) } else { Foreseen::default() },
+            stretch_bytes: stretch.map(|stretch| stretch.bytes),
             claim,
         };
-        let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
+        let job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
+        if stretch.is_some() {
+            reserved.keyspace = None;
+        }
+        self.execute_merge(reserved, job, level)
+    }
+
+    /// Runs a merge into `level`, and installs it.
+    fn execute_merge(
+        &self,
+        reserved: &mut Reservation,
+        mut job: CompactionJob,
+        level: Level,
+    ) -> Result<()> {
+        let (id, gives_way) = (reserved.tree.id, is_spare(&reserved.task));
+        let counters = &self.shared.counters;
         // What nobody asked for gives way to writers that wait, of any keyspace.
         let gives_up = || {
             self.jobs.is_closed(id) || gives_way && self.jobs.stalled.load(Ordering::Relaxed) > 0
         };
-        let finished = self.run_job(&mut job, Some(&reserved.spending), &gives_up)?;
+        let finished = loop {
+            let finished = self.run_job(&mut job, Some(&reserved.spending), &gives_up)?;
+            if !finished.goes_on {
+                break finished;
+            }
+            self.install_stretch(reserved, &mut job, finished)?;
+        };
         let stats = finished.stats;
         self.install_outputs(finished.edit, &finished.outputs, None)?;
+        if reserved.spending.stretch.is_some() {
+            self.give_back(|| drop(job));
+        }
         counters.compactions.add(1);
+        self.count_stretches(reserved);
         if matches!(reserved.task, Task::Sentinel(_)) {
             counters.sentinels.add(1);
             counters.sentinel_bytes.add(stats.bytes_written);
@@ -558,11 +601,11 @@ impl Engine {
                             return Err(error);
                         }
                         Fit::Waits => None,
-                        Fit::Fits(need) => {
+                        Fit::Fits(cost) => {
                             if !state.begin(tree.id) {
                                 return Err(crate::state::health::closed_error());
                             }
-                            let due = (shape, task, need);
+                            let due = (shape, task, cost);
                             Some(Reservation::new(
                                 &mut state,
                                 Arc::clone(tree),

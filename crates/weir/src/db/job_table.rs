@@ -3,7 +3,7 @@
 //! Data with its rules, no work: `scheduler` decides which job runs, `flushes` and `compactions`
 //! run it.
 //!
-//! Invariant: a table is input of one job at most (`busy`), and no two jobs of a keyspace conflict
+//! Invariant: a table is input of one job at most, or an output of one that goes on (`busy`), and no two jobs of a keyspace conflict
 //! (`compacting`; `JobFootprint::conflicts_with`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ pub(crate) struct Jobs {
 #[derive(Default)]
 pub(super) struct JobTable {
     stopping: bool,
-    /// Inputs of running compactions.
+    /// Inputs of running compactions, and what those in stretches have installed.
     busy: BTreeSet<TableUid>,
     /// What running compactions may do where: one each, but for rotations.
     compacting: Vec<(KeyspaceId, JobFootprint)>,
@@ -297,11 +297,21 @@ impl JobTable {
         self.compacting.extend(job.map(|job| (id, job.clone())));
     }
 
-    /// Takes [`take`](Self::take) back.
+    /// Reserves outputs of a job that goes on: nobody else takes a part of what it writes.
+    pub(super) fn take_outputs(&mut self, id: KeyspaceId, uids: impl Iterator<Item = TableUid>) {
+        assert!(self.has_running_job(id), "outputs in keyspace {id}, where no job runs");
+        for uid in uids {
+            let is_new = self.busy.insert(uid);
+            assert!(is_new, "output {uid} of keyspace {id} is input of a job");
+        }
+    }
+
+    /// Takes [`take`](Self::take) back, and [`take_outputs`](Self::take_outputs) of these.
     pub(super) fn give_back(
         &mut self,
         id: KeyspaceId,
         task: &Task,
+        outputs: &[TableUid],
         job: Option<&JobFootprint>,
         spending: &Arc<Spending>,
     ) {
@@ -310,7 +320,7 @@ impl JobTable {
         if let Some(at) = at {
             self.spending.remove(at);
         }
-        for uid in task.input_uids() {
+        for uid in task.input_uids().chain(outputs.iter().copied()) {
             let was_busy = self.busy.remove(&uid);
             assert!(was_busy, "table {uid} of keyspace {id} is given back, not reserved");
         }

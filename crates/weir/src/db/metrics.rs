@@ -73,6 +73,11 @@ pub struct Metrics {
     pub compactions: u64,
     /// Moves of tables to another level without rewriting them, each of one table or more.
     pub trivial_moves: u64,
+    /// Compactions installed, of `compactions`, that did not fit into the free space of the device
+    /// in one piece and were cut into stretches.
+    pub compactions_in_stretches: u64,
+    /// Stretches of compactions installed, also of such as did not come to their end.
+    pub stretches: u64,
     /// Failures of background jobs that left nothing unknown, such as a read error: what failed is
     /// tried again, after a pause that grows. See the property `weir.background-error`.
     pub jobs_failed: u64,
@@ -351,6 +356,8 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         flushes: c.flushes.get(),
         compactions: c.compactions.get(),
         trivial_moves: c.trivial_moves.get(),
+        compactions_in_stretches: c.compactions_in_stretches.get(),
+        stretches: c.stretches.get(),
         jobs_failed: c.jobs_failed.get(),
         jobs_waiting: engine.jobs.retries_waiting() as u64,
         compactions_refused: c.compactions_refused.get(),

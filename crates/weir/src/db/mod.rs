@@ -47,6 +47,7 @@ mod segments;
 pub(crate) mod snapshot;
 mod space;
 mod space_checks;
+mod stretches;
 mod sync_queue;
 mod syncs;
 

@@ -3,8 +3,8 @@
 //! Pure: estimates from descriptions. Not here: when work is refused for want of it
 //! (`space_checks`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use crate::base::ids::TableUid;
 use crate::base::interval::Interval;
@@ -14,6 +14,7 @@ use crate::compaction::execute::JobStats;
 use crate::compaction::policy_of;
 use crate::compaction::task::{MergeTask, SentinelTask, Task};
 use crate::storage::FreeSpace;
+use crate::table::Table;
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::shape::Shape;
 
@@ -177,10 +178,27 @@ impl Free {
     }
 }
 
+/// What a task takes of a device at most, and how it is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cost {
+    pub(super) need: Space,
+    /// In stretches of so much; `None`: in one piece.
+    pub(super) stretch: Option<Stretch>,
+}
+
+/// A stretch of a merge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stretch {
+    /// It ends at the first place behind so many bytes of outputs.
+    pub(super) bytes: u64,
+    /// What it takes until inputs leave.
+    pub(super) space: Space,
+}
+
 /// Whether a task fits a device.
 pub(super) enum Fit {
-    /// It does, and takes so much at most.
-    Fits(Space),
+    /// It does, at this cost.
+    Fits(Cost),
     /// Not beside the merges that run: it has to wait for them.
     Waits,
     /// It needs so much, and there is less.
@@ -190,13 +208,23 @@ pub(super) enum Fit {
 /// A merge that runs: what it may need in all, and what it has taken of that.
 pub(super) struct Spending {
     pub(super) need: Space,
+    pub(super) stretch: Option<Stretch>,
     bytes: AtomicU64,
     files: AtomicU64,
+    /// The inputs of a merge in stretches, and their bytes: it gives back those that nobody holds.
+    inputs: Vec<(Weak<Table>, u64)>,
 }
 
 impl Spending {
-    pub(super) fn new(need: Space) -> Arc<Self> {
-        Arc::new(Self { need, bytes: AtomicU64::new(0), files: AtomicU64::new(0) })
+    /// A merge of tables of `keyspace` that begins.
+    pub(super) fn new(cost: Cost, task: &Task, keyspace: &KeyspaceVersion) -> Arc<Self> {
+        let uids: std::collections::BTreeSet<TableUid> =
+            cost.stretch.iter().flat_map(|_| task.input_uids()).collect();
+        let tables = keyspace.version.tables().filter(|table| uids.contains(&table.meta().uid));
+        let inputs = tables.map(|table| (Arc::downgrade(table), table.meta().bytes)).collect();
+        let Cost { need, stretch } = cost;
+        let (bytes, files) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { need, stretch, bytes, files, inputs })
     }
 
     /// Notes what the merge has cost so far.
@@ -205,12 +233,22 @@ impl Spending {
         self.files.store(stats.tables_written, Ordering::Relaxed);
     }
 
-    /// What it has taken: no more than what was kept back for it.
+    /// What it has taken and not given back: no more than what was kept back for it.
     pub(super) fn taken(&self) -> Space {
-        let tables = self.bytes.load(Ordering::Relaxed);
-        let files = self.files.load(Ordering::Relaxed);
+        let gone = self.inputs.iter().filter(|(table, _)| table.strong_count() == 0);
+        let back = gone.fold(Space::default(), |sum, (_, bytes)| {
+            sum.plus(Space { tables: *bytes, files: 1, ..Space::default() })
+        });
+        let (bytes, files) =
+            (self.bytes.load(Ordering::Relaxed), self.files.load(Ordering::Relaxed));
         // A merge fills one after the other.
-        Space { tables, files, full: files, ..Space::default() }.min(self.need)
+        let written = Space { tables: bytes, files, full: files, ..Space::default() };
+        written.minus(back).min(self.need)
+    }
+
+    /// What it may still take.
+    pub(super) fn left(&self) -> Space {
+        self.need.minus(self.taken())
     }
 }
 

@@ -7,6 +7,11 @@
 //! flushes and compactions go on, and a keyspace can be dropped. Files are counted as bytes are:
 //! a file system may run out of inodes first.
 //!
+//! Tables that a merge reads are there until it has ended, so that one of whole runs may need as much
+//! room as all of them have. One that does not leave as much to writers as it takes itself is done
+//! *in stretches* (`stretches`): each brings a part of the outputs into the tree and frees inputs.
+//! What it needs is bounded by tables, not by runs, and that is what is kept back for it.
+//!
 //! Nothing is reserved on the device: others can take the space. Then the job that finds none fails
 //! with `NoSpace`, removes what it wrote, and is repeated (`retries`): later, but as safe. A device
 //! that does not know what it has left is taken as having enough.
@@ -17,22 +22,29 @@
 //! refusal names what both the refused work and the next log segment need: once so much is free,
 //! writes go on; (3) while a merge writes its outputs, what the next log segment needs falls by as
 //! much, so that it is refused only if it was before; (4) what moves while it is counted is counted
-//! twice, not left out: memtables, then tables, then what is free.
+//! twice, not left out: memtables, then tables, then what is free; (5) a merge in stretches takes at
+//! any time at most: a stretch ([`Stretch::space`]: its bytes, and the table that is open at its end;
+//! where the output run has inputs, in which no cut lies, twice its bytes, one of these and what lies
+//! over it), the largest table of each input run, the rounding of all its outputs to whole units, and
+//! an edit for each stretch, which describes anew one table of each run; and a base of the version
+//! log has room beside it, as beside every merge. `stretches` says why.
 //!
 //! Source: ARCHITECTURE §8.
 
 use std::cell::OnceCell;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::Level;
 use crate::base::memory::Category;
 use crate::compaction::policy_of;
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
 use crate::db::space::{
-    BASE_BYTES_PER_TABLE, EDIT_BYTES, EDIT_BYTES_PER_NAME, Fit, Free, Space, Spending, edit_bytes,
-    need_of, outputs_of, whole,
+    BASE_BYTES_PER_TABLE, Cost, EDIT_BYTES, EDIT_BYTES_PER_NAME, Fit, Free, Space, Spending,
+    Stretch, edit_bytes, need_of, outputs_of, whole,
 };
+use crate::db::stretches::{can_be_cut, cost_in_stretches, level_0_in_stretches};
 use crate::options::Options;
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::root::Root;
@@ -55,15 +67,15 @@ const BASE_BYTES_PER_HOLE: u64 = 256;
 /// one.
 const BASE_FILES: u64 = 2;
 
-/// Bytes of a merge of a full level 0 in a small tree: with the smallest base level, or where
+/// Bytes of a full level 0, and of its merge in a small tree: with the smallest base level, or where
 /// levels collect runs, with as much again, because what lies below comes along if it is smaller.
-fn full_level_0_bytes(options: &Options) -> u64 {
+fn full_level_0_bytes(options: &Options) -> (u64, u64) {
     let (runs, below) = match options.compaction.sizes_if_any() {
         Some(sizes) => (sizes.l0_trigger, Some(sizes.base_level_bytes)),
         None => (options.compaction.runs().runs_per_level, None),
     };
     let batch = options.write_buffer_bytes.saturating_mul(runs as u64);
-    batch.saturating_add(below.unwrap_or(batch))
+    (batch, batch.saturating_add(below.unwrap_or(batch)))
 }
 
 /// What the refusal of a log segment is about.
@@ -84,9 +96,22 @@ struct Arriving {
 /// at all memtables and tables, and then the same for all keyspaces.
 #[derive(Default)]
 pub(super) struct DeviceSpace {
-    /// What has to fit beside a compaction, a flush of all memtables and the version log; and what
-    /// is free.
-    counted: OnceCell<(Space, Free)>,
+    counted: OnceCell<Counted>,
+}
+
+/// What has to fit beside a compaction, and what is free.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    /// A flush of all memtables, and the version log.
+    pub(super) beside: Space,
+    /// With what the next log segment needs besides compactions that are due.
+    pub(super) beside_segment: Space,
+    pub(super) free: Free,
+}
+
+/// What a task needs at least: in stretches, if that is less.
+fn least_need_of(shape: &Shape, task: &Task) -> Space {
+    cost_in_stretches(shape, task).map_or_else(|| need_of(shape, task), |cost| cost.need)
 }
 
 /// Whether a task has outputs.
@@ -216,12 +241,20 @@ impl Engine {
     /// full level 0 into the smallest base level: whichever needs most.
     fn due_need_of(&self, state: &mut JobTable, root: &Root, keyspace: &KeyspaceVersion) -> Space {
         let options = &keyspace.options;
-        let of_bytes = |bytes: u64| {
+        let of_bytes = |level_0: u64, all: u64| {
             let table_bytes = options.table_bytes_beside(self.cache_bytes_of_jobs);
-            let outputs = outputs_of(bytes, table_bytes, options.slot_room().is_some());
-            Space { versions: edit_bytes(outputs.files, outputs.files), ..outputs }
+            let fit = options.slot_room().is_some();
+            let outputs = outputs_of(all, table_bytes, fit);
+            // Tables that fill their slots are not cut.
+            let tables = match fit {
+                true => all,
+                false => all.min(level_0_in_stretches(level_0, all, options.table_bytes)),
+            };
+            let versions = edit_bytes(outputs.files, outputs.files);
+            Space { tables, versions, ..outputs }
         };
-        let full_level_0 = of_bytes(full_level_0_bytes(options));
+        let (batch, with_below) = full_level_0_bytes(options);
+        let full_level_0 = of_bytes(batch, with_below);
         if state.quarantine.blocked_reason(keyspace).is_some() {
             return full_level_0;
         }
@@ -232,8 +265,9 @@ impl Engine {
         let policy = policy_of(options.compaction);
         let picked = policy.pick(&shape);
         let due = picked.iter().find(|task| writes_tables(task));
-        let due = due.map(|task| need_of(&shape, task));
-        let level_0 = of_bytes(policy.level_0_merge_bytes(&shape));
+        let due = due.map(|task| least_need_of(&shape, task));
+        let level_0 = shape.levels[Level::ZERO].bytes();
+        let level_0 = of_bytes(level_0, policy.level_0_merge_bytes(&shape));
         full_level_0.max(level_0).max(due.unwrap_or_default())
     }
 
@@ -306,19 +340,21 @@ impl Engine {
         }
     }
 
-    fn count(&self, device: &DeviceSpace) -> (Space, Free) {
+    pub(super) fn count(&self, device: &DeviceSpace) -> Counted {
         *device.counted.get_or_init(|| {
             if self.free_space().is_unlimited() {
-                return (Space::default(), Free::default());
+                return Counted::default();
             }
-            let flush = self.flush_need(0);
-            let beside = flush.plus(Self::versions_need(&self.set.current()));
-            (beside, self.free_space())
+            let (arriving, flush) = (self.arriving(), self.flush_need(0));
+            let root = self.set.current();
+            let beside = flush.plus(Self::versions_need(&root));
+            let beside_segment = self.segment_base_need(arriving, &root).max(beside);
+            Counted { beside, beside_segment, free: self.free_space() }
         })
     }
 
     /// Whether the outputs of a task fit beside the next flush and what running merges have still
-    /// to write.
+    /// to write: in one piece, if writers may go on meanwhile, or else in stretches.
     pub(super) fn fit(
         &self,
         state: &JobTable,
@@ -327,22 +363,35 @@ impl Engine {
         task: &Task,
     ) -> Fit {
         if !writes_tables(task) {
-            return Fit::Fits(Space::default());
+            return Fit::Fits(Cost::default());
         }
-        let (beside, free) = self.count(device);
+        let Counted { beside, beside_segment, free } = self.count(device);
+        let stretch = self.options.debug.stretch_bytes.filter(|_| state.lists.is_empty());
+        let stretch = stretch.filter(|_| can_be_cut(shape, task));
+        let stretch = stretch.map(|bytes| Stretch { bytes, space: Space::default() });
         if free.is_unlimited() {
-            return Fit::Fits(Space::default());
+            return Fit::Fits(Cost { need: Space::default(), stretch });
         }
-        let need = need_of(shape, task);
-        let alone = need.plus(beside);
-        let left = state.spending().iter().map(|merge| merge.need.minus(merge.taken()));
-        if free.covers(alone.plus(left.fold(Space::default(), Space::plus))) {
-            Fit::Fits(need)
-        } else if state.spending().is_empty() || !free.covers(alone) {
-            Fit::Short(alone)
-        } else {
-            Fit::Waits
+        let left = state.spending().iter().map(|merge| merge.left());
+        let left = left.fold(Space::default(), Space::plus);
+        let fit = |cost: Cost| {
+            let alone = cost.need.plus(beside);
+            if free.covers(alone.plus(left)) {
+                Fit::Fits(cost)
+            } else if state.spending().is_empty() || !free.covers(alone) {
+                Fit::Short(alone)
+            } else {
+                Fit::Waits
+            }
+        };
+        let whole = Cost { need: need_of(shape, task), stretch };
+        // Lists go first: there may be room for all of it then. And until it has ended writers may
+        // bring as much as it takes.
+        let at_ease = whole.need.plus(whole.need).plus(beside_segment).plus(left);
+        if !state.lists.is_empty() || free.covers(at_ease) {
+            return fit(whole);
         }
+        fit(cost_in_stretches(shape, task).unwrap_or(whole))
     }
 
     /// The error of a task that is [short](Fit::Short) of space, because it needs so much.
@@ -352,7 +401,7 @@ impl Engine {
         device: &DeviceSpace,
         needed: Space,
     ) -> Error {
-        let (_, free) = self.count(device);
+        let free = self.count(device).free;
         let (arriving, root) = (self.arriving(), self.set.current());
         let needed = needed.max(self.segment_need(state, arriving, &root));
         Error::new(ErrorKind::NoSpace, free.refusal(needed, COMPACTION, &self.path))

@@ -97,6 +97,11 @@ impl<C: Cursor> MergingCursor<C> {
         &mut self.sources
     }
 
+    /// Lets each source give up what lies behind it. Requires: none moves.
+    pub(crate) fn each_source(&mut self, of: impl FnMut(&mut C)) {
+        self.sources.iter_mut().for_each(of);
+    }
+
     #[inline]
     fn winner(&self) -> &C {
         debug_assert!(self.valid, "the cursor does not stand on an entry");

@@ -111,6 +111,11 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
         &self.inner
     }
 
+    /// The same, to let it give up what lies behind. Requires: it does not move.
+    pub(crate) fn inner_mut(&mut self) -> &mut C {
+        &mut self.inner
+    }
+
     /// Moves to the first surviving entry and starts counting from zero.
     pub(crate) fn seek_to_first(&mut self) {
         self.counts = RetainCounts::default();
@@ -198,6 +203,13 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
         let (read, dropped) = (self.counts.read, self.counts.dropped());
         assert!(dropped.entries <= read.entries, "dropped {dropped:?} of {read:?}");
         self.counts
+    }
+
+    /// The same of the entries before the current one. Requires: valid.
+    pub(crate) fn counts_before(&self) -> RetainCounts {
+        let RetainCounts { read: Tally { entries, hash }, .. } = self.counts;
+        let read = Tally { entries: entries - 1, hash: hash.wrapping_sub(self.hash) };
+        RetainCounts { read, ..self.counts() }
     }
 
     /// Moves `inner` to the first entry at or after its position that survives.

@@ -79,6 +79,9 @@ pub(crate) struct Counters {
     pub(crate) flushes: Counter,
     pub(crate) compactions: Counter,
     pub(crate) trivial_moves: Counter,
+    /// Compactions that were cut into stretches and came to their end, and stretches installed.
+    pub(crate) compactions_in_stretches: Counter,
+    pub(crate) stretches: Counter,
     /// Jobs that failed and are retried.
     pub(crate) jobs_failed: Counter,
     /// Compactions that were refused and quarantined.

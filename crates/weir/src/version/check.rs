@@ -20,8 +20,9 @@
 //! that begins has holes over what its run has already; (8) a list is where the options allow one,
 //! has no more buffered runs than a level is larger than the one above, and only its oldest has no
 //! table; (9) a claim is of a run that its edit founds, or of a sentinel; in its interval every
-//! older run is masked and every older list has a hole; no other edit brings masks, and no more
-//! entries come up than are hidden below; (10) a claim ends where its sentinel, or a run above,
+//! older run is masked and every older list has a hole; masks come to tables that stay in their run,
+//! and no more entries come, into a sentinel or out of a stretch of a merge, than are hidden and
+//! taken away; (10) a claim ends where its sentinel, or a run above,
 //! gave something to a run below (H24).
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
@@ -32,6 +33,7 @@ use std::sync::Arc;
 
 use super::buffer_effects::list_range;
 use super::buffer_list::{BufferList, BufferedRun};
+use super::claims;
 use super::edit::{AddedTable, Claim, KeyspaceEdit, ListChange, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::root::{AddedPlace, Changes, Place, Places, Root, refused};
@@ -39,7 +41,7 @@ use super::run::{Run, Version};
 use super::shape::{PartKind, RunId, RunKind};
 use crate::base::error::{Error, Result};
 use crate::base::ids::{KeyspaceId, Level, TableUid};
-use crate::base::interval::{Interval, Intervals};
+use crate::base::interval::Interval;
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
@@ -93,12 +95,14 @@ pub(super) fn check(
         }
         let moved = added.iter().filter(|added| !in_place.contains(&added.place.meta.uid));
         let moved: Vec<&AddedPlace> = moved.copied().collect();
-        let passing = keyspace_edit.removed.iter();
-        for removed in passing.filter(|removed| !in_place.contains(&removed.uid)) {
-            if let Some(place) = places.get(removed.uid) {
-                let keys = keys_that_move(&place.meta, keyspace_edit);
+        for removed in &keyspace_edit.removed {
+            let Some(place) = places.get(removed.uid) else { continue };
+            let from = run_at(removed.part, place);
+            if let Some(keys) = keys_that_move(from, &place.meta, keyspace_edit) {
                 check_no_overtaking(&keyspace.version, (removed.part, place), &keys, &moved)?;
-                passage.check_passing(run_at(removed.part, place), &place.meta)?;
+            }
+            if !in_place.contains(&removed.uid) {
+                passage.check_passing(from, &place.meta)?;
             }
         }
         if keyspace_edit.removed.is_empty() {
@@ -272,15 +276,15 @@ fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
     Ok(())
 }
 
-/// The keys of a table that an edit takes away: what it shows of them. All that is left of one that
-/// a sentinel takes is in its claim.
-fn keys_that_move(meta: &TableMeta, edit: &KeyspaceEdit) -> Interval {
-    let all = Interval::closed(&meta.smallest, &meta.largest);
+/// The keys of a table that an edit takes away from the run `from`: what it shows of them, or of one
+/// that stays there what is masked. All that is left of one that a sentinel takes is in its claim.
+fn keys_that_move(from: RunId, meta: &TableMeta, edit: &KeyspaceEdit) -> Option<Interval> {
+    let all = claims::goes(edit, from, meta)?.common(&meta.shown());
     let mut claims = edit.claims.iter().filter_map(|claim| claim.interval.as_ref());
-    match (claims.next(), claims.next()) {
+    Some(match (claims.next(), claims.next()) {
         (Some(claim), None) => all.common(claim),
         _ => all,
-    }
+    })
 }
 
 /// Rule 4, for the keys of one table that is removed from `place`.
@@ -357,9 +361,7 @@ impl OfClaims<'_> {
             interval.iter().try_for_each(|interval| self.check_hidden(*id, interval))?;
         }
         self.check_masks(in_place)?;
-        let removed = self.edit.removed.iter();
-        let mut moved = removed.filter(|removed| !in_place.contains(&removed.uid));
-        moved.try_for_each(|removed| match self.places.get(removed.uid) {
+        self.edit.removed.iter().try_for_each(|removed| match self.places.get(removed.uid) {
             Some(place) => self.check_clipped(run_at(removed.part, place), &place.meta),
             None => Ok(()),
         })
@@ -422,7 +424,7 @@ impl OfClaims<'_> {
         hidden = leaves.fold(hidden, |sum, place| sum.saturating_add(place.meta.visible().entries));
         if !in_place.is_empty() && came > hidden {
             return Err(refused(format_args!(
-                "{came} entries come into a sentinel, of which only {hidden} are hidden below"
+                "{came} entries come into a run, of which only {hidden} are hidden or taken away"
             )));
         }
         Ok(())
@@ -433,9 +435,7 @@ impl OfClaims<'_> {
         let Some(run) = self.version.run(id) else { return Ok(()) };
         let Some(list) = &run.list else { return Ok(()) };
         // A mask that meets others has become one with them: their holes may lie deeper.
-        let mut fresh: Intervals = meta.masks.iter().map(|mask| mask.interval.clone()).collect();
-        place.meta.masks.iter().for_each(|mask| fresh.subtract(&mask.interval));
-        for interval in fresh.iter() {
+        for interval in meta.newly_hidden(&place.meta).iter() {
             let (smallest, largest) = list_range(run, interval);
             if !list.is_hidden(&smallest, &largest) {
                 return Err(refused(format_args!(
@@ -449,8 +449,9 @@ impl OfClaims<'_> {
         Ok(())
     }
 
-    /// Rule 10, for a table that leaves `from`.
+    /// Rule 10, for a table that leaves `from`, or of which a part does.
     fn check_clipped(&self, from: RunId, meta: &TableMeta) -> Result<()> {
+        let Some(gone) = claims::goes(self.edit, from, meta) else { return Ok(()) };
         for (id, run) in self.version.sentinels() {
             let goes_below =
                 self.edit.added.is_empty() || self.edit.added.iter().any(|added| added.run > id);
@@ -458,8 +459,7 @@ impl OfClaims<'_> {
             let claims = run.claims.as_ref().filter(|_| passes);
             // A claim of the same edit is looked at by rule 9.
             let is_new = self.edit.claims.iter().any(|claim| claim.run == id);
-            if claims.is_some_and(|claims| claims.overlap(&meta.smallest, &meta.largest)) && !is_new
-            {
+            if claims.is_some_and(|claims| claims.overlap_with(&gone)) && !is_new {
                 return Err(refused(format_args!(
                     "table {} passes a claim of the sentinel of epoch {} over keys {} to {}",
                     meta.uid,

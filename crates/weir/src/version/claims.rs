@@ -13,7 +13,8 @@
 //! ```
 //!
 //! *Clipping* (H24): a claim speaks of everything that is older than its sentinel. What an edit
-//! takes from above the sentinel, or out of it, to below, ends the claim over its hull, also where
+//! takes from above the sentinel, or out of it, to below, ends the claim over its hull (of a table
+//! that a merge in stretches masks up to a cut, over what is masked of it), also where
 //! the sentinel has no table: a newer flush that has a key in a gap of the sentinel moves down
 //! alone, and a reader that ended at the claim would not find it. What a newer sentinel claims, an
 //! older one does not any more. One pure function of the edit and the version that it meets, so
@@ -30,13 +31,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::edit::KeyspaceEdit;
+use super::edit::{AddedTable, KeyspaceEdit};
 use super::root::Places;
 use super::run::{Run, Version};
 use super::shape::{RunId, RunKind};
-use crate::base::ids::TableUid;
 use crate::base::interval::{Interval, Intervals};
 use crate::base::key::{compare, head};
+use crate::base::table_meta::TableMeta;
 
 /// What the claims of a version mean for its readers.
 #[derive(Clone, Debug, Default)]
@@ -145,21 +146,23 @@ pub(super) fn clipped(
 /// The hull of what an edit takes out of the sentinel `id`, or from above it to below.
 fn taken_below(id: RunId, edit: &KeyspaceEdit, places: &Places) -> Option<Interval> {
     let goes_below = edit.added.is_empty() || edit.added.iter().any(|added| added.run > id);
-    let stays = |uid: TableUid, from: RunId| {
-        edit.added.iter().any(|added| added.meta.uid == uid && added.run == from)
-    };
     let gone = edit.removed.iter().filter_map(|removed| {
         let place = places.get(removed.uid)?;
         let from = RunId { level: place.level, part: removed.part, epoch: place.epoch };
         let passes = from == id || (from < id && goes_below);
-        (passes && !stays(removed.uid, from)).then_some(&place.meta)
+        passes.then(|| goes(edit, from, &place.meta)).flatten()
     });
-    let hull = gone.map(|meta| (&meta.smallest[..], &meta.largest[..])).reduce(|a, b| {
-        let smallest = if compare(b.0, a.0).is_lt() { b.0 } else { a.0 };
-        let largest = if compare(b.1, a.1).is_gt() { b.1 } else { a.1 };
-        (smallest, largest)
-    })?;
-    Some(Interval::closed(hull.0, hull.1))
+    gone.reduce(|a, b| a.around(&b))
+}
+
+/// The hull of what an edit takes of a table out of the run `from`: all of it, or what it hides of
+/// one that stays there; `None`: nothing.
+pub(super) fn goes(edit: &KeyspaceEdit, from: RunId, meta: &TableMeta) -> Option<Interval> {
+    let is_it = |added: &&AddedTable| added.meta.uid == meta.uid && added.run == from;
+    match edit.added.iter().find(is_it) {
+        Some(stays) => stays.meta.newly_hidden(meta).hull(),
+        None => Some(Interval::closed(&meta.smallest, &meta.largest)),
+    }
 }
 
 /// The kind of a run that an edit founds.

@@ -81,6 +81,18 @@ impl RunCursor {
         Self::new(OwnTables { tables, options })
     }
 
+    /// Lets go of the tables before the current one: they are not sought again. One that was read to
+    /// its end, with none behind it, goes too.
+    pub(crate) fn let_go(&mut self) {
+        if self.inner.is_none() && self.ranges.tables.len() != self.index {
+            return;
+        }
+        let behind: Vec<usize> = (0..self.index).collect();
+        // It only becomes shorter: nothing can overlap that did not.
+        let Ok(tables) = self.ranges.tables.edit(&behind, Vec::new()) else { return };
+        (self.ranges.tables, self.index) = (tables, 0);
+    }
+
     /// The block of the current entry.
     pub(crate) fn block(&self) -> Option<CurrentBlock<'_>> {
         self.inner.as_ref().and_then(TableCursor::block)

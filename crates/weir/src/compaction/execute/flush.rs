@@ -13,7 +13,7 @@ use crate::base::error::Result;
 use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::key::Seq;
 use crate::compaction::execute::handoff::{HandOff, Rule};
-use crate::compaction::execute::outputs::Outputs;
+use crate::compaction::execute::outputs::{Outputs, Taken};
 use crate::compaction::execute::{
     Finished, Job, JobContext, JobStats, Progress, check_conservation, tally_of,
 };
@@ -94,22 +94,23 @@ impl<C: Cursor> FlushJob<C> {
         for table in self.outputs.finished() {
             changes.add_table(self.placement.level, self.epoch, table.clone());
         }
-        self.stats.finish(&counts, self.outputs.finished());
+        self.stats.finish(&counts, self.outputs.so_far());
         self.stats.blocks_handed_over = self.outputs.blocks_handed_over();
         Ok(Progress::Done(Box::new(Finished {
             edit,
             outputs: self.outputs.take(),
             stats: self.stats,
+            goes_on: false,
         })))
     }
 }
 
 impl<C: Cursor + Send> Job for FlushJob<C> {
     fn advance(&mut self) -> Result<Progress> {
-        if self.outputs.take_from(&mut self.retain, &mut self.started)? {
-            return self.finish();
+        match self.outputs.take_from(&mut self.retain, &mut self.started)? {
+            Taken::All => self.finish(),
+            Taken::More | Taken::Stretch => Ok(Progress::Continue),
         }
-        Ok(Progress::Continue)
     }
 
     fn abandon(&mut self) {

@@ -33,7 +33,8 @@
 //!
 //! Invariants: (1) an output block is inserted under the uid of a table that no version names yet,
 //! and uids are never used again: no reader finds it before its table is published; (2) an
-//! abandoned job erases its output blocks from the cache; those of inputs stay, as their tables do;
+//! abandoned job erases its output blocks from the cache, but for those of tables that an edit of
+//! its has published; those of inputs stay, as their tables do;
 //! (3) nothing is read for a block, and where no input block is warm nothing is copied; (4) waiting
 //! blocks take at most [`WAITING_BYTES_MAX`].
 //!
@@ -63,8 +64,9 @@ const WAITING_BYTES_MAX: usize = 2 << 20;
 pub(super) enum Rule {
     /// Those with an entry that users have read lately and that no list serves.
     Heat(Served),
-    /// Those over a cached block of these inputs, the tables of each slice in key order.
-    Overlap(Vec<Vec<Arc<Table>>>),
+    /// Those over a cached block of these inputs, the tables of each slice in key order. Locks: a
+    /// leaf.
+    Overlap(Mutex<Vec<Vec<Arc<Table>>>>),
     /// Of a flush: those whose range is cached for the most part in this run, the oldest.
     Density(Arc<Run>),
 }
@@ -89,8 +91,9 @@ pub(super) struct HandOff {
 struct State {
     /// Table uid and number of every output block inserted into the cache.
     handed: Vec<(TableUid, u32)>,
-    /// Number of input blocks inserted.
+    /// Number of input blocks inserted, and of those of outputs that were published.
     inputs: u64,
+    kept: u64,
     /// Bytes of cached input blocks read so far, and of blocks handed over in their place.
     taken_bytes: u64,
     spent_bytes: u64,
@@ -175,7 +178,22 @@ impl HandOff {
     /// Number of blocks inserted into the cache.
     pub(super) fn blocks(&self) -> u64 {
         let state = self.state.lock();
-        state.handed.len() as u64 + state.inputs
+        state.handed.len() as u64 + state.inputs + state.kept
+    }
+
+    /// The outputs whose blocks were handed over so far are about to be published: these stay,
+    /// whatever becomes of the job.
+    pub(super) fn keep(&self) {
+        let mut state = self.state.lock();
+        state.kept += state.handed.len() as u64;
+        state.handed.clear();
+    }
+
+    /// Lets go of inputs that have no key at or above `key`.
+    pub(super) fn let_go_before(&self, key: &[u8]) {
+        let Rule::Overlap(inputs) = &self.rule else { return };
+        let is_left = |table: &Arc<Table>| key::compare(&table.meta().largest, key).is_ge();
+        inputs.lock().iter_mut().for_each(|tables| tables.retain(is_left));
     }
 
     /// Erases the output blocks from the cache: their tables are being removed.
@@ -316,7 +334,7 @@ impl BlockSink for Sink {
                 }
             }
             Rule::Overlap(inputs) => {
-                if is_over_cached(inputs, first_key, last_key)
+                if is_over_cached(&inputs.lock(), first_key, last_key)
                     && self.0.cache.insert(uid, ordinal, Buf::from(content))
                 {
                     self.0.state.lock().handed.push((uid, ordinal));

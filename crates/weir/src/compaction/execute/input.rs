@@ -123,7 +123,7 @@ pub(super) struct Input {
     listed: Warmth,
     hand_off: Option<Arc<HandOff>>,
     lent: Option<Lent>,
-    /// What was read of each table; only for a sentinel.
+    /// What was read of each table; only for a sentinel, and of a merge in stretches.
     contents: Option<Contents>,
 }
 
@@ -141,13 +141,18 @@ impl Contents {
             self.at += 1;
         }
         let Some((_, content)) = self.tables.get_mut(self.at) else { return };
-        let (key, seq, kind, value) = (cursor.key(), cursor.seq(), cursor.kind(), cursor.value());
-        *content = content.plus(Content {
-            entries: 1,
-            deletes: u64::from(kind == Kind::Delete),
-            raw_bytes: (key.len() + value.len()) as u64,
-            hash: hash_entry(key, seq, kind, value),
-        });
+        *content = content.plus(content_of(cursor));
+    }
+}
+
+/// The current entry of a cursor.
+fn content_of(cursor: &impl Cursor) -> Content {
+    let (key, seq, kind, value) = (cursor.key(), cursor.seq(), cursor.kind(), cursor.value());
+    Content {
+        entries: 1,
+        deletes: u64::from(kind == Kind::Delete),
+        raw_bytes: (key.len() + value.len()) as u64,
+        hash: hash_entry(key, seq, kind, value),
     }
 }
 
@@ -181,6 +186,23 @@ impl Input {
     /// What was read of each table.
     pub(super) fn contents(&self) -> &[(Arc<TableMeta>, Content)] {
         self.contents.as_ref().map_or(&[], |contents| &contents.tables)
+    }
+
+    /// The same without the current entry, which is not consumed.
+    pub(super) fn consumed(&self) -> Vec<(Arc<TableMeta>, Content)> {
+        let mut consumed = self.contents().to_vec();
+        let is_on_entry = self.cursor.valid() && !self.cursor.is_ahead();
+        if let Some(contents) = self.contents.as_ref().filter(|_| is_on_entry)
+            && let Some((_, content)) = consumed.get_mut(contents.at)
+        {
+            *content = content.minus(content_of(&self.cursor));
+        }
+        consumed
+    }
+
+    /// Lets go of the tables behind the cursor.
+    pub(super) fn let_go(&mut self) {
+        self.cursor.inner_mut().let_go();
     }
 
     /// Notes the current entry after a step: its heat, and that it was read.

@@ -12,11 +12,13 @@ use crate::base::error::{Error, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Level, TableUid};
 use crate::base::interval::Interval;
 use crate::base::key::{self, Printable, Seq};
+use crate::base::sched::Mutex;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::handoff::{HandOff, Rule};
 use crate::compaction::execute::input::{Described, Input, cursor_over, tables_of};
 use crate::compaction::execute::odd_chunk::OddChunk;
-use crate::compaction::execute::outputs::Outputs;
+use crate::compaction::execute::outputs::{Outputs, Taken};
+use crate::compaction::execute::stretch::{Cuts, Left};
 use crate::compaction::execute::{
     Finished, Job, JobContext, JobStats, Progress, check_conservation, set_cursor, tally_of,
 };
@@ -46,6 +48,9 @@ pub(crate) struct MergeSpec {
     pub(crate) warm_up: WarmUp,
     /// What becomes of the runs' buffer lists, for `WarmUp::HandOff`.
     pub(crate) lists: Foreseen,
+    /// Bytes of outputs after which the merge is cut: it is installed in stretches. `None`: in one
+    /// piece.
+    pub(crate) stretch_bytes: Option<u64>,
     /// Only this interval is merged, and its output, a sentinel, claims it: the inputs are masked
     /// there, and all tables of older runs that overlap it are inputs.
     pub(crate) claim: Option<Interval>,
@@ -148,6 +153,18 @@ pub(crate) struct CompactionJob {
     outputs: Outputs,
     started: bool,
     stats: JobStats,
+    /// Of a merge in stretches.
+    stretches: Option<Stretches>,
+}
+
+/// How far a merge in stretches is installed.
+struct Stretches {
+    /// The inputs, as the tree has them.
+    left: Left,
+    /// What is installed of the outputs.
+    written: Tally,
+    /// The first key behind it.
+    cut: Vec<u8>,
 }
 
 impl CompactionJob {
@@ -156,8 +173,10 @@ impl CompactionJob {
     /// # Errors
     /// `Conflict` if an input is not in `version`.
     pub(crate) fn new(context: JobContext, version: &Version, spec: MergeSpec) -> Result<Self> {
-        let MergeSpec { keyspace, task, plan, snapshots, table, warm_up, lists, claim } = spec;
+        let MergeSpec { keyspace, task, plan, snapshots, table, warm_up, lists, claim, .. } = spec;
         assert_inputs(&task, claim.is_some());
+        let stretch_bytes = spec.stretch_bytes;
+        assert!(stretch_bytes.is_none() || claim.is_none(), "a sentinel in stretches: {task:?}");
         let mut inputs: Vec<Vec<Described>> = Vec::with_capacity(task.inputs.len());
         for slice in &task.inputs {
             inputs.push(tables_of(version, slice)?);
@@ -189,11 +208,19 @@ impl CompactionJob {
         let cursors =
             slices.map(|(slice, tables)| cursor_over(slice, tables, readahead, claim.as_ref()));
         let cursors: Result<Vec<_>> = cursors.collect();
-        let counted = if claim.is_some() { inputs.clone() } else { Vec::new() };
+        let counts = claim.is_some() || stretch_bytes.is_some();
+        let counted = if counts { inputs.clone() } else { Vec::new() };
         let mut outputs = Outputs::new(context.clone(), table, plan);
+        let stretches = stretch_bytes.map(|bytes| {
+            let within = task.inputs.iter().zip(&inputs);
+            let within = within.filter(|(slice, _)| slice.run == task.output);
+            let within = within.flat_map(|(_, tables)| tables).map(|(meta, _)| &**meta);
+            outputs.cut_by(Cuts::new(bytes, within));
+            Stretches::of(&task, &inputs)
+        });
         let rule = match warm_up {
             WarmUp::None => None,
-            WarmUp::Incremental => Some(Rule::Overlap(opened(inputs))),
+            WarmUp::Incremental => Some(Rule::Overlap(Mutex::new(opened(inputs)))),
             WarmUp::HandOff => Some(Rule::Heat(lists.served)),
         };
         let hand_off = rule.zip(context.cache.clone());
@@ -229,7 +256,17 @@ impl CompactionJob {
             outputs,
             started: false,
             stats,
+            stretches,
         })
+    }
+
+    /// Lets go of the inputs that an edit has removed. Requires: the edit of the last stretch was
+    /// applied.
+    pub(crate) fn let_go(&mut self) {
+        self.retain.inner_mut().each_source(Input::let_go);
+        if let Some(stretches) = &self.stretches {
+            self.outputs.let_go_before(&stretches.cut);
+        }
     }
 
     /// That the outputs are inside the footprint of the job, and that none has the uid of an input,
@@ -261,6 +298,32 @@ impl CompactionJob {
             }
         }
         Ok(())
+    }
+
+    /// Installs what was written since the last cut.
+    fn end_stretch(&mut self) -> Result<Progress> {
+        let counts = self.retain.counts_before();
+        let cut = self.retain.key().to_vec();
+        self.check_outputs()?;
+        let last = self.outputs.finished().last().map(|output| &output.largest);
+        assert!(last.is_some_and(|last| *last < cut), "a cut inside of outputs to {last:?}");
+        let mut edit = VersionEdit::default();
+        let changes = edit.keyspace(self.keyspace);
+        let Some(stretches) = &mut self.stretches else {
+            return Ok(Progress::Continue);
+        };
+        let written = tally_of(self.outputs.finished().iter().map(|table| &**table));
+        stretches.written = stretches.written.plus(written);
+        let read = self.retain.inner().sources().iter().map(Input::consumed);
+        let read = stretches.left.cut(&self.name, &cut, read, changes)?;
+        check_conservation(&self.name, Some(read), &counts, stretches.written)?;
+        stretches.cut = cut;
+        changes.added.extend(added_to(self.task.output, self.outputs.finished()));
+        // Lists keep what is merged, for its cached blocks; here it has to go.
+        changes.requests.drop = true;
+        self.stats.finish(&counts, self.outputs.so_far());
+        let (outputs, stats) = (self.outputs.take_stretch(), self.stats);
+        Ok(Progress::Done(Box::new(Finished { edit, outputs, stats, goes_on: true })))
     }
 
     /// What a sentinel has read.
@@ -303,14 +366,21 @@ impl CompactionJob {
     fn finish(&mut self) -> Result<Progress> {
         let counts = self.retain.counts();
         let written = tally_of(self.outputs.finished().iter().map(|table| &**table));
+        let before = self.stretches.as_ref().map(|stretches| stretches.written);
+        let written = written.plus(before.unwrap_or_default());
         let promised = self.promised.unwrap_or_else(|| self.read());
         check_conservation(&self.name, Some(promised), &counts, written)?;
         self.check_outputs()?;
         let mut edit = VersionEdit::default();
         let changes = edit.keyspace(self.keyspace);
-        for slice in &self.task.inputs {
-            let RunId { level, part, .. } = slice.run;
-            slice.uids.iter().for_each(|&uid| changes.remove_table_from(level, part, uid));
+        if let Some(stretches) = &self.stretches {
+            stretches.left.remove(changes);
+            changes.requests.drop = true;
+        } else {
+            for slice in &self.task.inputs {
+                let RunId { level, part, .. } = slice.run;
+                slice.uids.iter().for_each(|&uid| changes.remove_table_from(level, part, uid));
+            }
         }
         if let Some(interval) = self.claim.clone() {
             self.stats.masked_bytes_dropped = self.mask(&interval, changes)?;
@@ -319,12 +389,7 @@ impl CompactionJob {
                 changes.claims.push(Claim { run: self.task.output, interval: Some(interval) });
             }
         }
-        changes.added.extend(
-            self.outputs
-                .finished()
-                .iter()
-                .map(|table| AddedTable { run: self.task.output, meta: table.clone() }),
-        );
+        changes.added.extend(added_to(self.task.output, self.outputs.finished()));
         if let Some(odd_chunk) = &self.odd_chunk {
             odd_chunk.keep(&mut changes.added, &mut self.task.cursor);
         }
@@ -334,14 +399,29 @@ impl CompactionJob {
             let contents = self.retain.inner().sources().iter().flat_map(Input::contents);
             self.stats.bytes_read = contents.map(|(_, content)| content.raw_bytes).sum();
         }
-        self.stats.finish(&counts, self.outputs.finished());
+        self.stats.finish(&counts, self.outputs.so_far());
         self.stats.blocks_handed_over = self.outputs.blocks_handed_over();
         Ok(Progress::Done(Box::new(Finished {
             edit,
             outputs: self.outputs.take(),
             stats: self.stats,
+            goes_on: false,
         })))
     }
+}
+
+impl Stretches {
+    /// Before the first cut.
+    fn of(task: &MergeTask, inputs: &[Vec<Described>]) -> Self {
+        let metas = |tables: &Vec<Described>| tables.iter().map(|(meta, _)| meta.clone()).collect();
+        let runs = task.inputs.iter().map(|slice| slice.run).zip(inputs.iter().map(metas));
+        Self { left: Left::of(runs.collect()), written: Tally::default(), cut: Vec::new() }
+    }
+}
+
+/// Outputs, as an edit adds them.
+fn added_to(run: RunId, outputs: &[Arc<TableMeta>]) -> impl Iterator<Item = AddedTable> + '_ {
+    outputs.iter().map(move |meta| AddedTable { run, meta: Arc::clone(meta) })
 }
 
 fn opened(inputs: Vec<Vec<Described>>) -> Vec<Vec<Arc<Table>>> {
@@ -376,8 +456,10 @@ fn bounds_of<'a>(tables: impl Iterator<Item = &'a TableMeta>) -> Option<(Vec<u8>
 
 impl Job for CompactionJob {
     fn advance(&mut self) -> Result<Progress> {
-        if self.outputs.take_from(&mut self.retain, &mut self.started)? {
-            return self.finish();
+        match self.outputs.take_from(&mut self.retain, &mut self.started)? {
+            Taken::All => return self.finish(),
+            Taken::Stretch => return self.end_stretch(),
+            Taken::More => {}
         }
         (self.stats.bytes_written, self.stats.tables_written) = self.outputs.so_far();
         Ok(Progress::Continue)

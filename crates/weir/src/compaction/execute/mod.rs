@@ -7,6 +7,7 @@
 //! ```text
 //! flush:  memtable -> Retain(keep deletes) -> Outputs -> edit: add tables
 //! merge:  runs -> MergingCursor -> Retain(base test) -> Outputs -> edit: remove, add
+//!         in stretches: the same, and an edit after each of them (`stretch`)
 //! move:   no job: `move_edit` is the edit
 //! rotate: no job: `rotate_edit` is the edit
 //! ```
@@ -15,7 +16,7 @@
 //! entries read = written + shadowed + deletes dropped, each by count and by sum of entry hashes;
 //! the written entries are hashed from the encoded blocks. A job that breaks it fails with
 //! `Corruption`.
-//! (2) A job that fails or is abandoned removes every table it wrote. (3) After `Done` the tables
+//! (2) A job that fails or is abandoned removes every table it wrote that is in no edit of its. (3) After `Done` the tables
 //! belong to the edit: its caller may remove them only if the edit cannot have become durable
 //! (bug 32). (4) A delete is dropped only where no table outside the inputs can hold an older entry
 //! of its key (H9).
@@ -45,6 +46,7 @@ mod merge;
 mod odd_chunk;
 mod outputs;
 mod stats;
+mod stretch;
 #[cfg(test)]
 mod tests;
 
@@ -88,11 +90,11 @@ pub(crate) struct JobContext {
 pub(crate) enum Progress {
     /// The job needs more steps.
     Continue,
-    /// The job is finished.
+    /// The job is finished, or a stretch of it.
     Done(Box<Finished>),
 }
 
-/// The results of a finished job.
+/// The results of a finished job, or of a stretch of one.
 #[derive(Debug)]
 pub(crate) struct Finished {
     /// The edit of the keyspace's tree, to be applied unchanged (for a flush, `db` adds the log
@@ -102,6 +104,9 @@ pub(crate) struct Finished {
     pub(crate) outputs: Vec<Arc<TableMeta>>,
     /// Its counters.
     pub(crate) stats: JobStats,
+    /// These are of a stretch: the job needs more steps. Before the next one the edit has to be
+    /// applied, or the job abandoned.
+    pub(crate) goes_on: bool,
 }
 
 impl Progress {
@@ -144,13 +149,14 @@ pub(crate) trait Job: Send {
     }
 }
 
-/// Runs a job to completion.
+/// Runs a job to completion. Requires: it is not cut into stretches.
 ///
 /// # Errors
 /// The failing step's.
 pub(crate) fn run(job: &mut dyn Job) -> Result<Finished> {
     loop {
         if let Progress::Done(finished) = job.step()? {
+            assert!(!finished.goes_on, "a job in stretches is run as if it were in one piece");
             return Ok(*finished);
         }
     }

@@ -10,6 +10,7 @@ use crate::base::key::{self, Kind, Printable, Seq};
 use crate::base::memory::{Category, Charge};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::handoff::HandOff;
+use crate::compaction::execute::stretch::Cuts;
 use crate::compaction::execute::{JobContext, STEP_BYTES, verify};
 use crate::compaction::policy::Plan;
 use crate::compaction::policy::cut::Cutter;
@@ -47,6 +48,25 @@ struct Open {
     since_bytes: u64,
 }
 
+/// How a step of a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// There is more to write, or to read back.
+    More,
+    /// A stretch is complete: the entries are at the first key behind it.
+    Stretch,
+    /// All entries are in finished tables.
+    All,
+}
+
+/// Outputs of earlier stretches, which belong to the tree.
+#[derive(Default)]
+struct Before {
+    bytes: u64,
+    tables: u64,
+    last: Option<Arc<TableMeta>>,
+}
+
 /// The outputs of one job, in key order.
 pub(super) struct Outputs {
     context: JobContext,
@@ -56,7 +76,13 @@ pub(super) struct Outputs {
     /// Outputs are cut before the entry with which they would not fit.
     fits: bool,
     open: Option<Open>,
+    /// Those of this stretch; of a job that is not cut into stretches, all.
     finished: Vec<Arc<TableMeta>>,
+    /// What earlier stretches have: bytes, tables, and the last one.
+    before: Before,
+    cuts: Option<Cuts>,
+    /// The stretch ends here: its tables are being read back.
+    is_ending: bool,
     /// The last of them, which are not durable yet, and their bytes.
     unsynced: Vec<Box<dyn WrittenTable>>,
     unsynced_bytes: u64,
@@ -82,6 +108,9 @@ impl Outputs {
             fits,
             open: None,
             finished: Vec::new(),
+            before: Before::default(),
+            cuts: None,
+            is_ending: false,
             unsynced: Vec::new(),
             unsynced_bytes: 0,
             verified: 0,
@@ -96,14 +125,19 @@ impl Outputs {
         self.hand_off = Some(hand_off);
     }
 
+    /// Cuts the job into stretches.
+    pub(super) fn cut_by(&mut self, cuts: Cuts) {
+        self.cuts = Some(cuts);
+    }
+
     /// Number of blocks handed over.
     pub(super) fn blocks_handed_over(&self) -> u64 {
         self.hand_off.as_ref().map_or(0, |hand_off| hand_off.blocks())
     }
 
     /// One step of a job: writes surviving entries of `entries`, which is moved to its first
-    /// unless it was `started`. True when all entries are in finished tables, and these are read
-    /// back if the store verifies outputs.
+    /// unless it was `started`. `All` when all entries are in finished tables, `Stretch` when as
+    /// many are as make one; these tables are durable, and read back if the store verifies outputs.
     ///
     /// # Errors
     /// The inputs', the device's, or those of [`finish_table`](Self::finish_table).
@@ -111,15 +145,22 @@ impl Outputs {
         &mut self,
         entries: &mut Retain<C, impl FnMut(&[u8]) -> bool>,
         started: &mut bool,
-    ) -> Result<bool> {
+    ) -> Result<Taken> {
         assert!(!self.closed, "a step of a job that has ended, in {}", self.context.storage.path());
         if !std::mem::replace(started, true) {
             entries.seek_to_first();
+        }
+        if self.is_ending {
+            return self.end_stretch();
         }
         let needs_warmth = self.hand_off.as_ref().is_some_and(|hand_off| hand_off.needs_warmth());
         let (mut bytes, mut taken_at) = (0, 0);
         while entries.valid() {
             let (key, value) = (entries.key(), entries.value());
+            if self.ends_before(key, value)? {
+                self.note_taken(entries.cached_bytes());
+                return self.end_stretch();
+            }
             bytes += (key.len() + value.len()) as u64;
             self.add(key, entries.seq(), entries.kind(), value, entries.hash())?;
             if needs_warmth {
@@ -137,14 +178,52 @@ impl Outputs {
             }
             if bytes >= STEP_BYTES {
                 self.account();
-                return Ok(false);
+                return Ok(Taken::More);
             }
         }
         entries.status()?;
         self.finish_table()?;
         self.note_taken(entries.cached_bytes());
         self.sync()?;
-        Ok(!self.verify_next()?)
+        Ok(if self.verify_next()? { Taken::More } else { Taken::All })
+    }
+
+    /// Ends the open table if it should end before this entry; whether the stretch ends
+    /// there too. A second call with the same key changes nothing.
+    fn ends_before(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let (table_bytes, fits) = (self.table_bytes, self.fits);
+        let bytes = self.open.as_mut().map_or(0, |open| match fits {
+            true => open.bytes_with(key, value),
+            false => open.bytes(table_bytes),
+        });
+        let last_key = self.open.as_ref().map(|open| open.builder.last_key());
+        let may_be_cut = self.cuts.is_some() && last_key.is_none_or(|last| last != key);
+        if self.cutter.ends_before(key, last_key, bytes) {
+            self.finish_table()?;
+        }
+        let Some(cuts) = self.cuts.as_mut().filter(|_| may_be_cut) else { return Ok(false) };
+        let finished = self.finished.iter().map(|meta| meta.bytes).sum::<u64>();
+        let ends = match self.open {
+            // Not in the middle of a table, unless there is no other place, and of a small one only
+            // in the last resort.
+            Some(_) if !cuts.has_few_places() => false,
+            Some(_) if bytes < self.table_bytes / 2 => {
+                cuts.may_end_before(key, (finished + bytes) / 2)
+            }
+            Some(_) => cuts.may_end_before(key, finished + bytes),
+            None => !self.finished.is_empty() && cuts.may_end_before(key, finished),
+        };
+        if ends {
+            self.finish_table()?;
+        }
+        Ok(ends)
+    }
+
+    /// A step at the end of a stretch.
+    fn end_stretch(&mut self) -> Result<Taken> {
+        self.sync()?;
+        self.is_ending = self.verify_next()?;
+        Ok(if self.is_ending { Taken::More } else { Taken::Stretch })
     }
 
     /// Makes the entry added last so warm, if users will read it here.
@@ -175,17 +254,9 @@ impl Outputs {
         }
     }
 
-    /// Writes an entry. Requires: it sorts after all others. `hash` is its entry hash as read.
+    /// Writes an entry. Requires: it sorts after all others, and the open table does not end before
+    /// it. `hash` is its entry hash as read.
     fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, value: &[u8], hash: u64) -> Result<()> {
-        let (table_bytes, fits) = (self.table_bytes, self.fits);
-        let bytes = self.open.as_mut().map_or(0, |open| match fits {
-            true => open.bytes_with(key, value),
-            false => open.bytes(table_bytes),
-        });
-        let last_key = self.open.as_ref().map(|open| open.builder.last_key());
-        if self.cutter.ends_before(key, last_key, bytes) {
-            self.finish_table()?;
-        }
         if self.open.is_none() {
             self.open = Some(self.create_table(key)?);
         }
@@ -198,7 +269,7 @@ impl Outputs {
 
     fn create_table(&self, first_key: &[u8]) -> Result<Open> {
         let uid = (self.context.new_uid)()?;
-        let before = self.finished.last().map_or(TableUid::NONE, |meta| meta.uid);
+        let before = self.previous(self.finished.len()).map_or(TableUid::NONE, |meta| meta.uid);
         assert!(uid > before, "uid {uid} drawn for an output after {before}");
         let created = self.context.storage.create_table(uid, self.table_bytes);
         // The device may have created the file although it reports an error.
@@ -243,7 +314,7 @@ impl Outputs {
             && meta.entry_hash == open.meant.hash
             && meta.smallest == open.first_key
             && meta.largest == last_key;
-        let before = self.finished.len().checked_sub(2).and_then(|i| self.finished.get(i));
+        let before = self.previous(self.finished.len() - 1);
         let after_previous =
             before.is_none_or(|before| key::compare(&before.largest, &meta.smallest).is_lt());
         if same && after_previous {
@@ -263,6 +334,14 @@ impl Outputs {
                 Printable(&meta.largest)
             ),
         ))
+    }
+
+    /// The table before the one at `index` of this stretch.
+    fn previous(&self, index: usize) -> Option<&Arc<TableMeta>> {
+        match index.checked_sub(1) {
+            Some(before) => self.finished.get(before),
+            None => self.before.last.as_ref(),
+        }
     }
 
     /// Makes the finished tables durable.
@@ -291,23 +370,45 @@ impl Outputs {
             .as_ref()
             .map_or(0, |open| open.estimated_bytes.saturating_sub(WRITER_MEMORY_BYTES));
         let finished = self.finished.iter().map(|meta| meta.bytes).sum::<u64>();
-        (finished + open, self.finished.len() as u64 + u64::from(self.open.is_some()))
+        let tables = self.finished.len() as u64 + u64::from(self.open.is_some());
+        (self.before.bytes + finished + open, self.before.tables + tables)
     }
 
-    /// The finished tables, in key order.
+    /// The finished tables of this stretch, in key order.
     pub(super) fn finished(&self) -> &[Arc<TableMeta>] {
         &self.finished
     }
 
-    /// Returns the finished tables, whose removal is then the caller's responsibility.
+    /// Returns the finished tables, whose removal is then the caller's responsibility, and ends the
+    /// job.
     pub(super) fn take(&mut self) -> Vec<Arc<TableMeta>> {
+        let tables = self.take_stretch();
+        self.closed = true;
+        tables
+    }
+
+    /// The same at the end of a stretch behind which the job goes on.
+    pub(super) fn take_stretch(&mut self) -> Vec<Arc<TableMeta>> {
         let open = self.open.as_ref().map(|open| open.uid);
         assert_eq!(open, None, "the table still being written when outputs are taken");
         assert_eq!(self.unsynced.len(), 0, "tables not durable when outputs are taken");
         let to_verify = if self.context.verify_outputs { self.finished.len() } else { 0 };
         assert_eq!(self.verified, to_verify, "outputs read back when they are taken");
-        self.closed = true;
+        self.verified = 0;
+        self.before.bytes += self.finished.iter().map(|meta| meta.bytes).sum::<u64>();
+        self.before.tables += self.finished.len() as u64;
+        self.before.last = self.finished.last().cloned().or_else(|| self.before.last.take());
+        if let Some(hand_off) = &self.hand_off {
+            hand_off.keep();
+        }
         std::mem::take(&mut self.finished)
+    }
+
+    /// Lets go of inputs that have no key at or above `key`.
+    pub(super) fn let_go_before(&self, key: &[u8]) {
+        if let Some(hand_off) = &self.hand_off {
+            hand_off.let_go_before(key);
+        }
     }
 
     /// Removes all tables written and not taken.

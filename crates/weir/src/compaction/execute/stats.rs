@@ -1,8 +1,5 @@
 //! Counters of one job. Not here: sums over jobs (`state::counters`).
 
-use std::sync::Arc;
-
-use crate::base::table_meta::TableMeta;
 use crate::merge::RetainCounts;
 
 /// The counters of one job.
@@ -34,10 +31,9 @@ pub(crate) struct JobStats {
 }
 
 impl JobStats {
-    /// Sets the counters that are final when the job ends.
-    pub(super) fn finish(&mut self, counts: &RetainCounts, outputs: &[Arc<TableMeta>]) {
-        self.bytes_written = outputs.iter().map(|table| table.bytes).sum();
-        self.tables_written = outputs.len() as u64;
+    /// Sets the counters that are final when the job ends, with so many bytes of so many outputs.
+    pub(super) fn finish(&mut self, counts: &RetainCounts, (bytes, tables): (u64, u64)) {
+        (self.bytes_written, self.tables_written) = (bytes, tables);
         self.entries_read = counts.read.entries;
         self.entries_written = counts.read.entries - counts.dropped().entries;
         self.entries_shadowed = counts.shadowed.entries;

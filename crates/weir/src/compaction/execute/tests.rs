@@ -319,6 +319,7 @@ impl Store {
             table: TableOptions::of_level(KEYSPACE, &self.options, task.output.level, HASH_SEED),
             warm_up: WarmUp::None,
             lists: Foreseen::default(),
+            stretch_bytes: None,
             claim: None,
         };
         CompactionJob::new(self.context.clone(), &version, spec).expect("the inputs exist")
@@ -571,6 +572,7 @@ fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob
         table: TableOptions::of_level(KEYSPACE, &store.options, task.output.level, HASH_SEED),
         warm_up: WarmUp::None,
         lists: Foreseen::default(),
+        stretch_bytes: None,
         claim: None,
     };
     CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
@@ -724,6 +726,7 @@ fn a_task_for_tables_that_are_gone_is_refused() {
         table: TableOptions::of_level(KEYSPACE, &store.options, level(6), HASH_SEED),
         warm_up: WarmUp::None,
         lists: Foreseen::default(),
+        stretch_bytes: None,
         claim: None,
     };
     let result = CompactionJob::new(store.context.clone(), &store.version(), spec);

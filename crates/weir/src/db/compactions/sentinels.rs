@@ -95,13 +95,13 @@ impl Engine {
     ) -> Option<Reservation> {
         let shape = self.shape_of(root, tree.id, state.reserved(tree.id))?;
         let keyspace = root.keyspaces.get(tree.id)?;
-        let Fit::Fits(need) = self.fit(state, &DeviceSpace::default(), &shape, &task) else {
+        let Fit::Fits(cost) = self.fit(state, &DeviceSpace::default(), &shape, &task) else {
             return None;
         };
         if state.quarantine.blocked_reason(keyspace).is_some() || !state.begin(tree.id) {
             return None;
         }
-        Some(Reservation::new(state, Arc::clone(tree), (shape, task, need), keyspace, false))
+        Some(Reservation::new(state, Arc::clone(tree), (shape, task, cost), keyspace, false))
     }
 
     /// Builds a sentinel of `interval` whatever it is worth, if nothing is in the way; whether it

@@ -102,6 +102,12 @@ impl Metrics {
             ("weir_compactions_total", "Compactions installed.", self.compactions as f64),
             ("weir_trivial_moves_total", "Tables moved unchanged.", self.trivial_moves as f64),
             (
+                "weir_compactions_in_stretches_total",
+                "Compactions cut into stretches for want of space.",
+                self.compactions_in_stretches as f64,
+            ),
+            ("weir_stretches_total", "Stretches installed.", self.stretches as f64),
+            (
                 "weir_jobs_failed_total",
                 "Jobs that failed and are retried.",
                 self.jobs_failed as f64,

@@ -1,0 +1,502 @@
+//! Merges in stretches on full devices, against a model: what is written is found, whoever reads,
+//! cuts the power or fails in between; and the space of what was used up comes back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::*;
+use crate::base::prng::Prng;
+use crate::compaction::policy::cases::shape_of;
+use crate::options::{CompactionPolicy, LeveledOptions, Options, PartsOptions, RunsOptions};
+
+/// Goal: a merge of whole runs into one of them gets an epoch between theirs; no other one does.
+#[test]
+fn whole_runs_merge_into_a_run_of_their_own() {
+    let apart_in = |tree: &str, inputs: &[(u64, &[u64])], output: u64| {
+        let shape = shape_of(CompactionPolicy::stepped_merge(), tree);
+        let run = |epoch| RunId::filling(crate::base::ids::level(5), DataEpoch::new(epoch));
+        let slice = |&(epoch, uids): &(u64, &[u64])| crate::compaction::task::RunSlice {
+            run: run(epoch),
+            uids: uids.iter().map(|&number| crate::base::ids::uid(number)).collect(),
+        };
+        let inputs = inputs.iter().map(slice).collect();
+        let merge = MergeTask { inputs, output: run(output), cursor: None, reason: Reason::Manual };
+        apart(&shape, &merge).output.epoch.get()
+    };
+    let tree = "L5 9: 1[a-f] 2[g-m]\n L5 8: 3[a-m]\n L5 4: 4[a-m]";
+    assert_eq!(apart_in(tree, &[(9, &[1, 2]), (8, &[3])], 9), 7, "8 is taken");
+    assert_eq!(apart_in(tree, &[(8, &[3]), (4, &[4])], 8), 7);
+    assert_eq!(apart_in(tree, &[(9, &[1]), (8, &[3])], 9), 9, "a part of a run stays in it");
+    assert_eq!(apart_in(tree, &[(8, &[3]), (4, &[4])], 20), 20, "a new run");
+}
+
+/// Goal: the need of a merge in stretches is a stretch and a table of each run, and no merge is cut
+/// that needs no less then.
+#[test]
+fn stretches_need_a_table_of_each_run() {
+    const MIB: u64 = 1_000_000;
+    let cost = |tree: &str, policy| {
+        let shape = shape_of(policy, tree);
+        let tasks = policy_of(shape.options.compaction).pick(&shape);
+        let task = tasks.first().expect("a merge is due").clone();
+        (need_of(&shape, &task).tables, cost_in_stretches(&shape, &task))
+    };
+    let run = |at: u64, tables: u64| {
+        let table = |nr: u64| {
+            let (uid, from) = (at * tables + nr + 1, nr * 10 + 100);
+            format!("{uid}[k{from}-k{}]*{MIB}", from + 9)
+        };
+        format!("L5 {}: {}", 100 - at * 2, (0..tables).map(table).collect::<Vec<_>>().join(" "))
+    };
+    let level =
+        |runs: u64, tables: u64| (0..runs).map(|at| run(at, tables)).collect::<Vec<_>>().join("\n");
+    let (whole, cut) = cost(&level(10, 20), CompactionPolicy::tiered());
+    assert_eq!(whole, 200 * MIB);
+    let cut = cut.expect("it is cut");
+    let stretch = cut.stretch.expect("in stretches");
+    assert_eq!(cut.need.tables - stretch.space.tables, 10 * MIB, "a table of each run");
+    assert!(stretch.space.tables < 8 * MIB && stretch.bytes >= 200 * MIB / 64, "{stretch:?}");
+    let (whole, cut) = cost(&level(10, 1), CompactionPolicy::tiered());
+    assert!(cut.is_none(), "{cut:?}, and {whole} bytes in one piece");
+}
+
+#[cfg(feature = "sim")]
+mod on_full_devices {
+    use super::*;
+    use crate::base::error::Result;
+    use crate::sim::{
+        CrashPolicy, Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions,
+        Times, format_in,
+    };
+    use crate::{Db, FormatOptions, Snapshot};
+
+    const STORE: &str = "store.weir";
+    const MIB: u64 = 1 << 20;
+
+    /// What a reader at some time sees.
+    type Model = BTreeMap<u32, Vec<u8>>;
+
+    fn options(compaction: CompactionPolicy, table_bytes: u64) -> Options {
+        Options::default()
+            .compaction(compaction)
+            .write_buffer_bytes(table_bytes)
+            .table_bytes(table_bytes)
+            .compression([crate::Compression::None])
+    }
+
+    fn all_policies() -> [CompactionPolicy; 7] {
+        let runs = RunsOptions::default().runs_per_level(4);
+        let levels = LeveledOptions::default().base_level_bytes(MIB).l0_trigger(2);
+        let parts =
+            PartsOptions::default().base_level_bytes(MIB).expected_bytes(64 * MIB).l0_trigger(1);
+        [
+            CompactionPolicy::Leveled(levels),
+            CompactionPolicy::Tiered(runs),
+            CompactionPolicy::LazyLeveled(runs),
+            CompactionPolicy::SizeTiered(runs),
+            CompactionPolicy::SteppedMerge(runs),
+            CompactionPolicy::Gear(parts),
+            CompactionPolicy::TwoPhase(parts),
+        ]
+    }
+
+    /// A store in slots of a file of so many bytes, or in a directory.
+    fn open_with(dir: Arc<dyn crate::device::Dir>, in_slots: bool, options: Options) -> Result<Db> {
+        let builder = Db::builder("sim")
+            .default_options(options)
+            .memory_budget(8 * MIB)
+            .background_threads(1)
+            .seed(1)
+            .device(dir);
+        let builder = match in_slots {
+            true => builder.device_file(STORE),
+            false => builder.log_segment_bytes(64 << 10).log_area_bytes(MIB),
+        };
+        builder.open()
+    }
+
+    fn open(disk: &SimDisk, in_slots: bool, compaction: CompactionPolicy) -> Db {
+        // Slots have 64 KiB at least.
+        let table_bytes = if in_slots { 512 << 10 } else { 16 << 10 };
+        open_with(disk.dir(), in_slots, options(compaction, table_bytes)).expect("it opens")
+    }
+
+    fn format(disk: &SimDisk, bytes: u64) {
+        let mut options = FormatOptions::new();
+        (options.slot_bytes, options.log_bytes) = (Some(64 << 10), Some(2 * MIB));
+        format_in(&disk.dir(), STORE, bytes, &options).expect("it is formatted");
+    }
+
+    fn key(number: u32) -> Vec<u8> {
+        format!("{number:06}").into_bytes()
+    }
+
+    fn assert_is(db: &Db, model: &Model, what: &str) {
+        let found: Vec<(Vec<u8>, Vec<u8>)> =
+            db.iter().map(|entry| entry.unwrap()).map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+        let expected: Vec<(Vec<u8>, Vec<u8>)> =
+            model.iter().map(|(&k, v)| (key(k), v.clone())).collect();
+        let differs = found.iter().zip(&expected).position(|(a, b)| a != b);
+        assert!(found == expected, "{what}: {} of {}, {differs:?}", found.len(), expected.len());
+        for number in (0..8000).step_by(17) {
+            let value = db.get(key(number)).unwrap().map(|value| value.to_vec());
+            assert_eq!(value.as_ref(), model.get(&number), "{what}: key {number}");
+        }
+    }
+
+    fn assert_snapshot(db: &Db, snapshot: &Snapshot, model: &Model, what: &str) {
+        let keyspace = db.default_keyspace();
+        let found: Vec<Vec<u8>> =
+            snapshot.iter(keyspace).map(|entry| entry.unwrap().1.to_vec()).collect();
+        assert!(found.iter().eq(model.values()), "{what}: {} entries", found.len());
+    }
+
+    fn no_space(error: &Error) -> bool {
+        error.kind() == ErrorKind::NoSpace
+    }
+
+    /// Writes until the device is full; what was refused last is in the model if it is in the
+    /// store.
+    fn fill(db: &Db, model: &mut Model, prng: &mut Prng, keys: u64, writes: usize) -> bool {
+        for _ in 0..writes {
+            let number = prng.below(keys) as u32;
+            let value = vec![prng.below(256) as u8; 2000 + prng.below(4000) as usize];
+            let delete = prng.chance(1, 8);
+            let done = if delete { db.delete(key(number)) } else { db.put(key(number), &value) };
+            match done {
+                Ok(()) if delete => drop(model.remove(&number)),
+                Ok(()) => drop(model.insert(number, value)),
+                Err(error) => {
+                    assert!(no_space(&error), "{error}");
+                    match db.get(key(number)).unwrap() {
+                        Some(found) => drop(model.insert(number, found.to_vec())),
+                        None => drop(model.remove(&number)),
+                    }
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether a merge of all ends in the middle while a cursor holds its inputs. It ends with
+    /// `NoSpace` then, not with a device that has nothing left for flushes; the cursor and a
+    /// snapshot see what they saw, and when the cursor is gone the merge goes on.
+    fn is_held(db: &Db, model: &Model) -> bool {
+        let (snapshot, mut cursor) = (db.snapshot(), db.iter());
+        cursor.next().unwrap().unwrap();
+        let before = db.metrics().stretches;
+        let merged = db.compact_range(..);
+        let stretches = db.metrics().stretches - before;
+        let refused = merged.as_ref().is_err_and(no_space);
+        assert!(refused || merged.is_ok(), "{merged:?}");
+        assert_is(db, model, "beside a cursor");
+        assert_snapshot(db, &snapshot, model, "beside a cursor");
+        db.flush().unwrap();
+        assert_eq!(cursor.count() + 1, model.len());
+        let merged = db.compact_range(..);
+        let is_done = merged.is_ok() || merged.is_err_and(|error| no_space(&error));
+        assert!(is_done, "after a cursor");
+        assert_is(db, model, "after a cursor");
+        assert_snapshot(db, &snapshot, model, "after a cursor");
+        println!("  {stretches} stretches beside a cursor, refused: {refused}");
+        refused && stretches > 0
+    }
+
+    /// Goal: every policy fills a device, and what was written is found then, by snapshots too, and
+    /// after an opening; it comes to an end, and goes on when there is room. Method: random writes
+    /// with overwrites and deletes; half of the time few keys, so that merges make room.
+    #[test]
+    fn every_policy_fills_a_device() {
+        let (mut stretches, mut held) = (BTreeMap::new(), 0);
+        for (seed, policy) in (0..1).flat_map(|seed| all_policies().map(|policy| (seed, policy))) {
+            println!("seed {seed}, {policy}");
+            let disk = SimDisk::new(SimOptions::default());
+            format(&disk, 64 * MIB);
+            let mut db = open(&disk, true, policy);
+            let (mut prng, mut model) = (Prng::new(seed), Model::new());
+            for round in 0..3 {
+                let keys = if (seed + round) % 2 == 0 { 20_000 } else { 1_000_000 };
+                let full = fill(&db, &mut model, &mut prng, keys, 60_000);
+                if round == 0 {
+                    let space = db.slot_space().unwrap();
+                    let kept = db.kept_back_bytes().unwrap() / space.slot_bytes;
+                    println!(
+                        "  full {full}: {} of {} slots, {kept} kept",
+                        space.owned, space.slots
+                    );
+                    println!("{}", db.property("weir.levels").unwrap());
+                }
+                for done in [db.flush(), db.wait_idle()] {
+                    assert!(done.is_ok() || done.is_err_and(|e| no_space(&e)), "{policy}");
+                }
+                assert_is(&db, &model, "when it is full");
+                held += u32::from(is_held(&db, &model));
+                let count = db.metrics().stretches;
+                *stretches.entry(policy.name()).or_insert(0) += count;
+                println!("  {count} stretches, {} merges", db.metrics().compactions_in_stretches);
+                db.close().unwrap();
+                db = open(&disk, true, policy);
+                assert_is(&db, &model, "after an opening");
+                for number in model.keys().copied().filter(|n| n % 3 != 0).collect::<Vec<_>>() {
+                    if db.delete(key(number)).is_err() {
+                        break;
+                    }
+                    model.remove(&number);
+                }
+                match db.compact_range(..) {
+                    Err(error) => assert!(no_space(&error), "{policy}: {error}"),
+                    Ok(()) => {}
+                }
+            }
+            assert_is(&db, &model, "at the end");
+            db.close().unwrap();
+        }
+        println!("{stretches:?}, {held} merges ended in the middle");
+        assert!(held > 3, "{held} merges ended in the middle");
+        for name in ["tiered", "lazy_leveled", "size_tiered", "stepped_merge"] {
+            assert!(stretches.get(name).is_some_and(|&count| count > 20), "{stretches:?}");
+        }
+    }
+
+    /// What merges in stretches are tried on: runs over the same keys, of overwrites and deletes,
+    /// in a directory of a disk with too little room to merge them in one piece.
+    struct Scene {
+        disk: SimDisk,
+        policy: CompactionPolicy,
+        model: Model,
+        /// Free bytes of the disk.
+        room: u64,
+    }
+
+    /// Runs are not merged before they are so many.
+    fn idle_policy() -> CompactionPolicy {
+        CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(40))
+    }
+
+    /// Makes runs of many tables: four of a level are merged.
+    fn building_policy() -> CompactionPolicy {
+        CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(4))
+    }
+
+    /// Writes and deletes so many keys at random, three times each, and flushes.
+    fn overwrite(db: &Db, model: &mut Model, prng: &mut Prng, keys: u64) {
+        for _ in 0..keys * 3 {
+            let number = prng.below(keys) as u32;
+            let value = vec![prng.below(256) as u8; 100 + prng.below(300) as usize];
+            if prng.chance(1, 5) {
+                db.delete(key(number)).unwrap();
+                model.remove(&number);
+            } else {
+                db.put(key(number), &value).unwrap();
+                model.insert(number, value);
+            }
+        }
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+    }
+
+    impl Scene {
+        /// The least room in which all is merged is found by trial, on copies of the disk.
+        fn new(seed: u64, keys: u64) -> Self {
+            let disk = SimDisk::new(SimOptions::default());
+            let db = open(&disk, false, building_policy());
+            let (mut prng, mut model) = (Prng::new(seed), Model::new());
+            overwrite(&db, &mut model, &mut prng, keys);
+            println!("{}", db.property("weir.levels").unwrap_or_default());
+            db.close().unwrap();
+            let mut scene = Self { disk, policy: idle_policy(), model, room: 0 };
+            scene.room = scene.least_room();
+            scene
+        }
+
+        fn least_room(&self) -> u64 {
+            for room in (32 << 10..4 * MIB).step_by(8 << 10) {
+                let disk = self.disk.copy();
+                let db = open(&disk, false, self.policy);
+                disk.set_capacity(Some(disk.used_bytes() + room));
+                let merged = db.compact_range(..);
+                let metrics = db.metrics();
+                db.close().unwrap();
+                if merged.is_ok() {
+                    let (merges, count) = (metrics.compactions_in_stretches, metrics.stretches);
+                    println!("room for {room} bytes: {merges} merges in {count} stretches");
+                    assert!(count > 3, "{count} stretches in {room} bytes");
+                    return room;
+                }
+            }
+            panic!("it does not fit at all")
+        }
+    }
+
+    /// Goal: after a power cut anywhere in a merge in stretches all is there, and it can be merged.
+    #[test]
+    fn power_cut_anywhere() {
+        let scene = Scene::new(1, 2000);
+        let disk = scene.disk.recorded();
+        let db = open(&disk, false, scene.policy);
+        disk.set_capacity(Some(disk.used_bytes() + scene.room));
+        let mut replayer = disk.replayer();
+        let begin = replayer.len();
+        db.compact_range(..).unwrap();
+        assert!(db.metrics().stretches > 3);
+        db.close().unwrap();
+        replayer = disk.replayer();
+        println!("{begin} to {} boundaries", replayer.len());
+        for boundary in begin..=replayer.len() {
+            replayer.go_to(boundary);
+            for (i, policy) in (0u64..).zip(CrashPolicy::ALL) {
+                let image = replayer.image(policy, boundary as u64 ^ (i << 32));
+                let db = open(&image, false, scene.policy);
+                let what = format!("boundary {boundary}, {policy:?}");
+                assert_is(&db, &scene.model, &what);
+                if i == 0 {
+                    db.compact_range(..).unwrap();
+                    assert_is(&db, &scene.model, &what);
+                }
+                db.close().unwrap();
+            }
+        }
+    }
+
+    /// Goal: a merge that fails in the middle leaves what it installed, and is done when it is
+    /// repeated. Method: every write and sync of tables and of the version log fails once.
+    #[test]
+    fn a_failure_in_the_middle() {
+        let scene = Scene::new(2, 2000);
+        let classes = [FileClass::Table, FileClass::Versions];
+        for (class, op) in classes.map(|c| [(c, OpKind::Write), (c, OpKind::Sync)]).concat() {
+            let (mut failed, mut after) = (0, 0);
+            loop {
+                let disk = scene.disk.copy();
+                let dir = FaultyDir::over_disk(&disk);
+                let faults = dir.faults();
+                let db = open_with(Arc::new(dir), false, options(scene.policy, 16 << 10)).unwrap();
+                disk.set_capacity(Some(disk.used_bytes() + scene.room));
+                let (op, class, times) = (Some(op), Some(class), Times::Once);
+                let effect = Effect::Fail(ErrorCode::Eio);
+                faults.arm(Fault { op, class, after, times, effect });
+                let merged = db.compact_range(..);
+                let what = format!("{class:?}, {op:?} {after}: {:?}", merged.as_ref().err());
+                assert_is(&db, &scene.model, &what);
+                let hit = faults.injected_total() > 0;
+                faults.heal();
+                let poisoned = db.put("other", "1").is_err();
+                if poisoned {
+                    db.close().ok();
+                } else {
+                    db.delete("other").unwrap();
+                    db.compact_range(..).unwrap();
+                    assert_is(&db, &scene.model, &what);
+                    db.close().unwrap();
+                }
+                let db = open(&disk, false, scene.policy);
+                disk.set_capacity(None);
+                db.delete("other").unwrap();
+                assert_is(&db, &scene.model, &what);
+                db.close().unwrap();
+                if !hit {
+                    break;
+                }
+                failed += 1;
+                after += if after < 4 { 1 } else { 3 };
+            }
+            println!("{class:?}, {op:?}: {failed} failures");
+            assert!(failed > 2, "{class:?}, {op:?}");
+        }
+    }
+
+    /// Goal (H9): a delete is dropped only where no older run has its key, whatever was consumed of
+    /// an older one. Method: the newer runs alone are merged, by the policy; the oldest has the
+    /// keys that they delete; then all are.
+    #[test]
+    fn deletes_hide_what_is_older() {
+        for seed in 0..4 {
+            let disk = SimDisk::new(SimOptions::default());
+            let db = open(&disk, false, building_policy());
+            for number in 0..4000 {
+                db.put(key(number), vec![7; 300]).unwrap();
+            }
+            db.flush().unwrap();
+            db.compact_range(..).unwrap();
+            let (mut prng, mut model) = (Prng::new(seed), Model::new());
+            (0..4000).for_each(|number| drop(model.insert(number, vec![7; 300])));
+            let mut snapshots = Vec::new();
+            for round in 0..4_u8 {
+                for number in (0..4000).filter(|_| prng.chance(1, 2)).collect::<Vec<_>>() {
+                    if prng.chance(1, 2) {
+                        db.delete(key(number)).unwrap();
+                        model.remove(&number);
+                    } else {
+                        db.put(key(number), vec![round; 300]).unwrap();
+                        model.insert(number, vec![round; 300]);
+                    }
+                }
+                db.flush().unwrap();
+                snapshots.push((db.snapshot(), model.clone()));
+            }
+            db.wait_idle().unwrap();
+            for room in (32 << 10..2 * MIB).step_by(8 << 10) {
+                disk.set_capacity(Some(disk.used_bytes() + room));
+                let merged = db.compact_range(..);
+                assert_is(&db, &model, "with snapshots");
+                for (snapshot, model) in &snapshots {
+                    assert_snapshot(&db, snapshot, model, "a snapshot");
+                }
+                if merged.is_ok() {
+                    break;
+                }
+            }
+            println!("seed {seed}: {} stretches", db.metrics().stretches);
+            assert!(db.metrics().stretches > 0);
+            snapshots.clear();
+            disk.set_capacity(None);
+            db.compact_range(..).unwrap();
+            assert_is(&db, &model, "without snapshots");
+            db.close().unwrap();
+        }
+    }
+
+    /// Goal (H23, H24): a merge in stretches takes along what it passes of sentinels, and ends
+    /// their claims; a sentinel above stays. Method: sentinels of some ranges between flushes.
+    #[test]
+    fn sentinels_above_and_below() {
+        for seed in 0..4 {
+            let disk = SimDisk::new(SimOptions::default());
+            let db = open(&disk, false, building_policy());
+            let (mut prng, mut model) = (Prng::new(seed), Model::new());
+            for round in 0..5_u8 {
+                for number in (0..6000).filter(|_| prng.chance(1, 2)).collect::<Vec<_>>() {
+                    if prng.chance(1, 4) {
+                        db.delete(key(number)).unwrap();
+                        model.remove(&number);
+                    } else {
+                        db.put(key(number), vec![round; 300]).unwrap();
+                        model.insert(number, vec![round; 300]);
+                    }
+                }
+                db.flush().unwrap();
+                db.wait_idle().unwrap();
+                let from = prng.below(4000) as u32;
+                let range = key(from)..key(from + 1000);
+                assert!(db.default_keyspace().build_sentinel(range).unwrap());
+                assert_is(&db, &model, "with a sentinel");
+            }
+            for room in (32 << 10..4 * MIB).step_by(8 << 10) {
+                disk.set_capacity(Some(disk.used_bytes() + room));
+                let merged = db.compact_range(..);
+                assert_is(&db, &model, "between stretches");
+                if merged.is_ok() {
+                    break;
+                }
+            }
+            println!("seed {seed}: {} stretches", db.metrics().stretches);
+            assert!(db.metrics().stretches > 0);
+            db.close().unwrap();
+            disk.set_capacity(None);
+            let db = open(&disk, false, building_policy());
+            assert_is(&db, &model, "after an opening");
+            db.close().unwrap();
+        }
+    }
+}
