@@ -109,6 +109,7 @@ fn metamorphic(args: &MetamorphicArgs, jobs: usize) -> Result<(), String> {
         reached("flushes", counters.flushes, 1_000)?;
         reached("merges", counters.merges, 1_000)?;
         reached("levels", counters.levels, 3)?;
+        reached("stretches of merges", counters.stretches, 1_000)?;
         reached("reads through old snapshots", counters.old_reads, 1_000)?;
     }
     Ok(())

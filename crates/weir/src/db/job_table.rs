@@ -3,8 +3,8 @@
 //! Data with its rules, no work: `scheduler` decides which job runs, `flushes` and `compactions`
 //! run it.
 //!
-//! Invariant: a table is input of one job at most, or an output of one that goes on (`busy`), and no two jobs of a keyspace conflict
-//! (`compacting`; `JobFootprint::conflicts_with`).
+//! Invariant: a table is input of one job at most, or an output of one that goes on (`busy`), and
+//! no two jobs of a keyspace conflict (`compacting`; `JobFootprint::conflicts_with`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

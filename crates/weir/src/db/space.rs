@@ -211,6 +211,8 @@ pub(super) struct Spending {
     pub(super) stretch: Option<Stretch>,
     bytes: AtomicU64,
     files: AtomicU64,
+    /// Edits of stretches that were installed.
+    edits: AtomicU64,
     /// The inputs of a merge in stretches, and their bytes: it gives back those that nobody holds.
     inputs: Vec<(Weak<Table>, u64)>,
 }
@@ -224,13 +226,18 @@ impl Spending {
         let inputs = tables.map(|table| (Arc::downgrade(table), table.meta().bytes)).collect();
         let Cost { need, stretch } = cost;
         let (bytes, files) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { need, stretch, bytes, files, inputs })
+        Arc::new(Self { need, stretch, bytes, files, edits: AtomicU64::new(0), inputs })
     }
 
     /// Notes what the merge has cost so far.
     pub(super) fn note(&self, stats: &JobStats) {
         self.bytes.store(stats.bytes_written, Ordering::Relaxed);
         self.files.store(stats.tables_written, Ordering::Relaxed);
+    }
+
+    /// Notes that a stretch is installed.
+    pub(super) fn note_edit(&self) {
+        self.edits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What it has taken and not given back: no more than what was kept back for it.
@@ -241,8 +248,10 @@ impl Spending {
         });
         let (bytes, files) =
             (self.bytes.load(Ordering::Relaxed), self.files.load(Ordering::Relaxed));
+        let edit = self.stretch.map_or(0, |stretch| stretch.space.versions);
+        let versions = self.edits.load(Ordering::Relaxed).saturating_mul(edit);
         // A merge fills one after the other.
-        let written = Space { tables: bytes, files, full: files, ..Space::default() };
+        let written = Space { tables: bytes, files, full: files, versions, ..Space::default() };
         written.minus(back).min(self.need)
     }
 

@@ -7,10 +7,10 @@
 //! flushes and compactions go on, and a keyspace can be dropped. Files are counted as bytes are:
 //! a file system may run out of inodes first.
 //!
-//! Tables that a merge reads are there until it has ended, so that one of whole runs may need as much
-//! room as all of them have. One that does not leave as much to writers as it takes itself is done
-//! *in stretches* (`stretches`): each brings a part of the outputs into the tree and frees inputs.
-//! What it needs is bounded by tables, not by runs, and that is what is kept back for it.
+//! Tables that a merge reads are there until it has ended, so that one of whole runs may need as
+//! much room as all of them have. One that does not leave as much to writers as it takes itself is
+//! done *in stretches* (`stretches`): each brings a part of the outputs into the tree and frees
+//! inputs. What it needs is bounded by tables, not by runs, and that is what is kept back for it.
 //!
 //! Nothing is reserved on the device: others can take the space. Then the job that finds none fails
 //! with `NoSpace`, removes what it wrote, and is repeated (`retries`): later, but as safe. A device
@@ -22,12 +22,12 @@
 //! refusal names what both the refused work and the next log segment need: once so much is free,
 //! writes go on; (3) while a merge writes its outputs, what the next log segment needs falls by as
 //! much, so that it is refused only if it was before; (4) what moves while it is counted is counted
-//! twice, not left out: memtables, then tables, then what is free; (5) a merge in stretches takes at
-//! any time at most: a stretch ([`Stretch::space`]: its bytes, and the table that is open at its end;
-//! where the output run has inputs, in which no cut lies, twice its bytes, one of these and what lies
-//! over it), the largest table of each input run, the rounding of all its outputs to whole units, and
-//! an edit for each stretch, which describes anew one table of each run; and a base of the version
-//! log has room beside it, as beside every merge. `stretches` says why.
+//! twice, not left out: memtables, then tables, then what is free; (5) a merge in stretches takes
+//! at any time at most: a stretch ([`Stretch::space`]: its bytes, and the table that is open at its
+//! end; where the output run has inputs, in which no cut lies, twice its bytes, one of these and
+//! what lies over it), the largest table of each input run, the rounding of all its outputs to
+//! whole units, and an edit for each stretch, which describes anew one table of each run; and a
+//! base of the version log has room beside it, as beside every merge. `stretches` says why.
 //!
 //! Source: ARCHITECTURE §8.
 
@@ -67,8 +67,9 @@ const BASE_BYTES_PER_HOLE: u64 = 256;
 /// one.
 const BASE_FILES: u64 = 2;
 
-/// Bytes of a full level 0, and of its merge in a small tree: with the smallest base level, or where
-/// levels collect runs, with as much again, because what lies below comes along if it is smaller.
+/// Bytes of a full level 0, and of its merge in a small tree: with the smallest base level, or
+/// where levels collect runs, with as much again, because what lies below comes along if it is
+/// smaller.
 fn full_level_0_bytes(options: &Options) -> (u64, u64) {
     let (runs, below) = match options.compaction.sizes_if_any() {
         Some(sizes) => (sizes.l0_trigger, Some(sizes.base_level_bytes)),

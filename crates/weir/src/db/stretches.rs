@@ -1,9 +1,10 @@
 //! Merges in stretches: which ones, what they need, and how they are installed.
 //!
-//! A merge whose outputs do not all fit beside its inputs is installed piece by piece, each of which
-//! frees the inputs that it has used up (`compaction::execute::stretch`). It is *one* job: it holds
-//! its inputs, its footprint and what is kept back for it until it is through, and its outputs are
-//! busy as soon as they are in the tree, so that nobody merges with a part of the output run.
+//! A merge whose outputs do not all fit beside its inputs is installed piece by piece, each of
+//! which frees the inputs that it has used up (`compaction::execute::stretch`). It is *one* job: it
+//! holds its inputs, its footprint and what is kept back for it until it is through, and its
+//! outputs are busy as soon as they are in the tree, so that nobody merges with a part of the
+//! output run.
 //!
 //! ```text
 //! free space
@@ -23,8 +24,8 @@
 //! (`space_checks`).
 //!
 //! Invariants: (1) nothing of a job but its cursors pins inputs that have left, and these let go of
-//! them before they count as free; (2) tables that somebody else holds count as taken: if they are so
-//! many that the next stretch, the next flush and other merges do not fit, the job ends with
+//! them before they count as free; (2) tables that somebody else holds count as taken: if they are
+//! so many that the next stretch, the next flush and other merges do not fit, the job ends with
 //! `NoSpace`, and what it installed stays.
 
 use std::collections::BTreeSet;
@@ -47,14 +48,14 @@ use crate::db::space::{
 use crate::db::space_checks::{Counted, DeviceSpace};
 use crate::version::shape::{RunId, Shape};
 
-/// A merge is cut into so many stretches at most, besides one for each of its outputs. An edit costs
-/// two syncs, which is little beside a table of megabytes but much beside a small one; a 64th of the
-/// merge is little space beside the tables that have to stay.
+/// A merge is cut into so many stretches at most, besides one for each of its outputs. An edit
+/// costs two syncs, which is little beside a table of megabytes but much beside a small one; a 64th
+/// of the merge is little space beside the tables that have to stay.
 const STRETCHES_MAX: u64 = 64;
 
-/// Whether a task of a tree of this shape may be done in stretches. Level 0 is in the order of its sequence numbers, of which
-/// inputs and outputs have the same; what nobody asked for has no need of the last space; and a cut
-/// would leave a slot half empty where tables are to fill theirs.
+/// Whether a task of a tree of this shape may be done in stretches. Level 0 is in the order of its
+/// sequence numbers, of which inputs and outputs have the same; what nobody asked for has no need
+/// of the last space; and a cut would leave a slot half empty where tables are to fill theirs.
 pub(super) fn can_be_cut(shape: &Shape, task: &Task) -> bool {
     shape.options.slot_room().is_none()
         && matches!(task, Task::Merge(merge)
@@ -131,9 +132,9 @@ fn uncut_bytes(runs: &[(RunId, Vec<&TableMeta>)], merge: &MergeTask) -> u64 {
     uncut.max().unwrap_or(0)
 }
 
-/// The same merge into a run of its own, if it is one of whole runs into one of them and an epoch is
-/// free between theirs: then a cut may lie anywhere. Below a cut the inputs show nothing, so that
-/// the outputs may stand in any place among them.
+/// The same merge into a run of its own, if it is one of whole runs into one of them and an epoch
+/// is free between theirs: then a cut may lie anywhere. Below a cut the inputs show nothing, so
+/// that the outputs may stand in any place among them.
 pub(super) fn apart(shape: &Shape, merge: &MergeTask) -> MergeTask {
     let output = merge.output;
     let level = || shape.levels[output.level].runs().filter(|(part, _)| *part == output.part);
@@ -173,6 +174,7 @@ impl Engine {
         let goes_on = installed.and_then(|()| {
             let counters = &self.shared.counters;
             counters.stretches.add(1);
+            reserved.spending.note_edit();
             self.give_back(|| job.let_go());
             self.update_pressure_of(&reserved.tree);
             self.shared.announce_progress();

@@ -76,8 +76,8 @@ impl<C: Cursor> Without<C> {
         &self.inner
     }
 
-    /// The same, to prepare it for another reader, for which the cursor has to be at rest, or to let
-    /// go of what lies behind it. Requires: where it stands does not change.
+    /// The same, to prepare it for another reader, for which the cursor has to be at rest, or to
+    /// let go of what lies behind it. Requires: where it stands does not change.
     pub(crate) fn inner_mut(&mut self) -> &mut C {
         &mut self.inner
     }

@@ -20,9 +20,9 @@
 //! that begins has holes over what its run has already; (8) a list is where the options allow one,
 //! has no more buffered runs than a level is larger than the one above, and only its oldest has no
 //! table; (9) a claim is of a run that its edit founds, or of a sentinel; in its interval every
-//! older run is masked and every older list has a hole; masks come to tables that stay in their run,
-//! and no more entries come, into a sentinel or out of a stretch of a merge, than are hidden and
-//! taken away; (10) a claim ends where its sentinel, or a run above,
+//! older run is masked and every older list has a hole; masks come to tables that stay in their
+//! run, and no more entries come, into a sentinel or out of a stretch of a merge, than are hidden
+//! and taken away; (10) a claim ends where its sentinel, or a run above,
 //! gave something to a run below (H24).
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
@@ -276,8 +276,8 @@ fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
     Ok(())
 }
 
-/// The keys of a table that an edit takes away from the run `from`: what it shows of them, or of one
-/// that stays there what is masked. All that is left of one that a sentinel takes is in its claim.
+/// The keys of a table that an edit takes away from the run `from`: what it shows of them, or of
+/// one that stays there what is masked. All that is left of one that a sentinel takes is in its claim.
 fn keys_that_move(from: RunId, meta: &TableMeta, edit: &KeyspaceEdit) -> Option<Interval> {
     let all = claims::goes(edit, from, meta)?.common(&meta.shown());
     let mut claims = edit.claims.iter().filter_map(|claim| claim.interval.as_ref());

@@ -81,8 +81,8 @@ impl RunCursor {
         Self::new(OwnTables { tables, options })
     }
 
-    /// Lets go of the tables before the current one: they are not sought again. One that was read to
-    /// its end, with none behind it, goes too.
+    /// Lets go of the tables before the current one: they are not sought again. One that was read
+    /// to its end, with none behind it, goes too.
     pub(crate) fn let_go(&mut self) {
         if self.inner.is_none() && self.ranges.tables.len() != self.index {
             return;

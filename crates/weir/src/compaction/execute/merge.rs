@@ -212,10 +212,7 @@ impl CompactionJob {
         let counted = if counts { inputs.clone() } else { Vec::new() };
         let mut outputs = Outputs::new(context.clone(), table, plan);
         let stretches = stretch_bytes.map(|bytes| {
-            let within = task.inputs.iter().zip(&inputs);
-            let within = within.filter(|(slice, _)| slice.run == task.output);
-            let within = within.flat_map(|(_, tables)| tables).map(|(meta, _)| &**meta);
-            outputs.cut_by(Cuts::new(bytes, within));
+            outputs.cut_by(Cuts::new(bytes, of_output_run(&task, &inputs)));
             Stretches::of(&task, &inputs)
         });
         let rule = match warm_up {
@@ -417,6 +414,16 @@ impl Stretches {
         let runs = task.inputs.iter().map(|slice| slice.run).zip(inputs.iter().map(metas));
         Self { left: Left::of(runs.collect()), written: Tally::default(), cut: Vec::new() }
     }
+}
+
+/// The inputs that are in the output run, in key order.
+fn of_output_run<'a>(
+    task: &'a MergeTask,
+    inputs: &'a [Vec<Described>],
+) -> impl Iterator<Item = &'a TableMeta> {
+    let slices = task.inputs.iter().zip(inputs);
+    let slices = slices.filter(|(slice, _)| slice.run == task.output);
+    slices.flat_map(|(_, tables)| tables).map(|(meta, _)| &**meta)
 }
 
 /// Outputs, as an edit adds them.

@@ -15,11 +15,10 @@
 //! Invariants: (1) the conservation law: entries read = entries in the inputs' descriptions, and
 //! entries read = written + shadowed + deletes dropped, each by count and by sum of entry hashes;
 //! the written entries are hashed from the encoded blocks. A job that breaks it fails with
-//! `Corruption`.
-//! (2) A job that fails or is abandoned removes every table it wrote that is in no edit of its. (3) After `Done` the tables
-//! belong to the edit: its caller may remove them only if the edit cannot have become durable
-//! (bug 32). (4) A delete is dropped only where no table outside the inputs can hold an older entry
-//! of its key (H9).
+//! `Corruption`. (2) A job that fails or is abandoned removes every table it wrote that is in no
+//! edit of its. (3) After `Done` the tables belong to the edit: its caller may remove them only if
+//! the edit cannot have become durable (bug 32). (4) A delete is dropped only where no table
+//! outside the inputs can hold an older entry of its key (H9).
 //!
 //! Source: LevelDB `DoCompactionWork`; the conservation law is ARCHITECTURE §3 (bug 39).
 

@@ -10,11 +10,11 @@
 //!
 //! The merge reads its inputs once, in key order, as it would without. When the outputs since the
 //! last cut have enough bytes, an edit brings them into the output run; an input table that lies
-//! before the cut leaves with it, and one that reaches beyond it, a *straddler*, is masked up to the
-//! cut, with the tally of what was read of it there, as the inputs of a sentinel are. Between two
-//! edits the tree is as valid as before and after: below the cut the outputs answer, from it on the
-//! inputs. A job that ends early, by a crash, an error or for want of space, leaves such a tree, and
-//! the policy goes on with what it finds.
+//! before the cut leaves with it, and one that reaches beyond it, a *straddler*, is masked up to
+//! the cut, with the tally of what was read of it there, as the inputs of a sentinel are. Between
+//! two edits the tree is as valid as before and after: below the cut the outputs answer, from it on
+//! the inputs. A job that ends early, by a crash, an error or for want of space, leaves such a
+//! tree, and the policy goes on with what it finds.
 //!
 //! Not here: which merges are cut, how long a stretch is, and what has to be free for it
 //! (`db::stretches`).
@@ -22,12 +22,12 @@
 //! Invariants: (1) a cut lies between two user keys (H40), and in no input table of the output run:
 //! its rest and the outputs would overlap; (2) of what is read up to a cut every entry was written,
 //! shadowed or dropped, and no other one left its table: the conservation law holds at every cut;
-//! (3) a delete is dropped by the rule of the whole merge, which has all inputs at hand whatever was
-//! masked in them (H9).
+//! (3) a delete is dropped by the rule of the whole merge, which has all inputs at hand whatever
+//! was masked in them (H9).
 //!
 //! Source: Weir's own, for LDS §4.5 (how full a device becomes). That a level gives its data in key
-//! order while the rest of it is read where it was is bLSM's; there it is what runs are made for, here
-//! it lasts as long as one job.
+//! order while the rest of it is read where it was is bLSM's; there it is what runs are made for,
+//! here it lasts as long as one job.
 
 use std::sync::Arc;
 
@@ -83,10 +83,12 @@ enum State {
     Gone,
 }
 
+/// A run and its tables, in key order: as the merge found them, and what has become of them.
+type InputRun = (RunId, Vec<(Arc<TableMeta>, State)>);
+
 /// The inputs of a merge in stretches, as the tree has them.
 pub(super) struct Left {
-    /// By run, in key order.
-    runs: Vec<(RunId, Vec<(Arc<TableMeta>, State)>)>,
+    runs: Vec<InputRun>,
 }
 
 impl Left {
@@ -98,8 +100,8 @@ impl Left {
         Self { runs: runs.collect() }
     }
 
-    /// Takes away what was read of the inputs before `cut`; `read` says what that is of each, run by
-    /// run. Returns how much it is in all, since the merge began.
+    /// Takes away what was read of the inputs before `cut`; `read` says what that is of each, run
+    /// by run. Returns how much it is in all, since the merge began.
     ///
     /// # Errors
     /// `Corruption` if an input is not what its description says.
