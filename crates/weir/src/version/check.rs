@@ -287,7 +287,8 @@ fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
 }
 
 /// The keys of a table that an edit takes away from the run `from`: what it shows of them, or of
-/// one that stays there what is masked. All that is left of one that a sentinel takes is in its claim.
+/// one that stays there what is masked. All that is left of one that a sentinel takes is in its
+/// claim.
 fn keys_that_move(from: RunId, meta: &TableMeta, edit: &KeyspaceEdit) -> Option<Interval> {
     let all = claims::goes(edit, from, meta)?.common(&meta.shown());
     let mut claims = edit.claims.iter().filter_map(|claim| claim.interval.as_ref());

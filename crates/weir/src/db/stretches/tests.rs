@@ -406,11 +406,14 @@ mod on_full_devices {
             let mut model = scene.model.clone();
             db.delete(key(0)).unwrap();
             model.remove(&0);
-            db.flush().unwrap();
             assert_eq!(cursor.count() + 1, scene.model.len());
-            // What was flushed needs more than the least room.
+            // What was flushed needs more than the least room; workers see it when they look again.
             disk.set_capacity(None);
-            db.compact_range(..).unwrap();
+            let again = (0..200).any(|_| {
+                sched::delay(Duration::from_millis(20));
+                db.compact_range(..).is_ok()
+            });
+            assert!(again, "it is not done when there is room");
             assert_is(&db, &model, "after the cursor");
             assert_snapshot(&db, &snapshot, &scene.model, "after the cursor");
             drop(snapshot);
