@@ -311,18 +311,22 @@ impl Store {
 
     fn merge_job(&self, shape: &Shape, task: &MergeTask) -> CompactionJob {
         let version = self.version();
-        let spec = MergeSpec {
+        let spec = self.spec_of(shape, task, self.snapshots.clone());
+        CompactionJob::new(self.context.clone(), &version, spec).expect("the inputs exist")
+    }
+
+    fn spec_of(&self, shape: &Shape, task: &MergeTask, snapshots: Vec<Seq>) -> MergeSpec {
+        MergeSpec {
             keyspace: KEYSPACE,
             task: task.clone(),
             plan: Leveled.plan(shape, task),
-            snapshots: self.snapshots.clone(),
+            snapshots,
             table: TableOptions::of_level(KEYSPACE, &self.options, task.output.level, HASH_SEED),
             warm_up: WarmUp::None,
             lists: Foreseen::default(),
             stretch_bytes: None,
             claim: None,
-        };
-        CompactionJob::new(self.context.clone(), &version, spec).expect("the inputs exist")
+        }
     }
 
     fn start(&mut self, task: Task) {
@@ -564,17 +568,7 @@ fn reopened(store: &Store) -> Version {
 }
 
 fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob {
-    let spec = MergeSpec {
-        keyspace: KEYSPACE,
-        task: task.clone(),
-        plan: Leveled.plan(&store.shape(), task),
-        snapshots: Vec::new(),
-        table: TableOptions::of_level(KEYSPACE, &store.options, task.output.level, HASH_SEED),
-        warm_up: WarmUp::None,
-        lists: Foreseen::default(),
-        stretch_bytes: None,
-        claim: None,
-    };
+    let spec = store.spec_of(&store.shape(), task, Vec::new());
     CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
 }
 
@@ -718,17 +712,7 @@ fn a_task_for_tables_that_are_gone_is_refused() {
     let mut store = store_with_level0(6);
     let task = first_merge(&store);
     store.settle();
-    let spec = MergeSpec {
-        keyspace: KEYSPACE,
-        plan: Leveled.plan(&store.shape(), &task),
-        task,
-        snapshots: Vec::new(),
-        table: TableOptions::of_level(KEYSPACE, &store.options, level(6), HASH_SEED),
-        warm_up: WarmUp::None,
-        lists: Foreseen::default(),
-        stretch_bytes: None,
-        claim: None,
-    };
+    let spec = store.spec_of(&store.shape(), &task, Vec::new());
     let result = CompactionJob::new(store.context.clone(), &store.version(), spec);
     assert_eq!(result.err().expect("refused").kind(), ErrorKind::Conflict);
 }
