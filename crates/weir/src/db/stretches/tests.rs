@@ -1,13 +1,9 @@
 //! Merges in stretches on full devices, against a model: what is written is found, whoever reads,
 //! cuts the power or fails in between; and the space of what was used up comes back.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use super::*;
-use crate::base::prng::Prng;
 use crate::compaction::policy::cases::shape_of;
-use crate::options::{CompactionPolicy, LeveledOptions, Options, PartsOptions, RunsOptions};
+use crate::options::CompactionPolicy;
 
 /// Goal: a merge of whole runs into one of them gets an epoch between theirs; no other one does.
 #[test]
@@ -62,8 +58,13 @@ fn stretches_need_a_table_of_each_run() {
 
 #[cfg(feature = "sim")]
 mod on_full_devices {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
     use super::*;
     use crate::base::error::Result;
+    use crate::base::prng::Prng;
+    use crate::options::{LeveledOptions, Options, PartsOptions, RunsOptions};
     use crate::sim::{
         CrashPolicy, Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions,
         Times, format_in,

@@ -153,7 +153,7 @@ fn what_lists_serve_is_no_gain_without_hand_off() {
             .compaction(CompactionPolicy::Gear(levels.expected_bytes(8 << 20)))
             .warm_up(warm_up)
             .compaction_buffer(CompactionBuffer::Cascade);
-        let builder = Db::builder(dir.path()).default_options(options).seed(1);
+        let builder = Db::builder(dir.path()).default_options(options);
         let db = builder.background_threads(1).open().unwrap();
         for n in 0..6000 {
             db.put(key(n * 7919 % KEYS), [7; 100]).unwrap();
