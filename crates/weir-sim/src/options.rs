@@ -174,7 +174,8 @@ pub fn store(number: u32) -> DbOptions {
         .open_files_max(one(rng, &[None, Some(4), Some(12)]))
         .row_cache_bytes(one(rng, &[0, 0, 2 << 10, 16 << 10, 32 << 10]));
     options.debug.gap_entries = one(rng, &[1, 2, 8, 64]);
-    options.debug.stretch_bytes = one(rng, &[None, None, Some(500), Some(5000)]);
+    options.debug.stretch_bytes =
+        one(rng, &[None, None, None, None, None, None, Some(500), Some(5000)]);
     options
 }
 
