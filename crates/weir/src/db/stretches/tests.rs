@@ -440,15 +440,7 @@ mod on_full_devices {
             (0..4000).for_each(|number| drop(model.insert(number, vec![7; 300])));
             let mut snapshots = Vec::new();
             for round in 0..4_u8 {
-                for number in (0..4000).filter(|_| prng.chance(1, 2)).collect::<Vec<_>>() {
-                    if prng.chance(1, 2) {
-                        db.delete(key(number)).unwrap();
-                        model.remove(&number);
-                    } else {
-                        db.put(key(number), vec![round; 300]).unwrap();
-                        model.insert(number, vec![round; 300]);
-                    }
-                }
+                overwrite_half(&db, &mut model, &mut prng, (4000, 2, round));
                 db.flush().unwrap();
                 snapshots.push((db.snapshot(), model.clone()));
             }
@@ -474,6 +466,24 @@ mod on_full_devices {
         }
     }
 
+    /// Writes half of so many keys anew, or deletes one in so many of these.
+    fn overwrite_half(
+        db: &Db,
+        model: &mut Model,
+        prng: &mut Prng,
+        (keys, deletes_one_in, round): (u32, u64, u8),
+    ) {
+        for number in (0..keys).filter(|_| prng.chance(1, 2)).collect::<Vec<_>>() {
+            if prng.chance(1, deletes_one_in) {
+                db.delete(key(number)).unwrap();
+                model.remove(&number);
+            } else {
+                db.put(key(number), vec![round; 300]).unwrap();
+                model.insert(number, vec![round; 300]);
+            }
+        }
+    }
+
     /// Goal (H23, H24): a merge in stretches takes along what it passes of sentinels, and ends
     /// their claims; a sentinel above stays. Method: sentinels of some ranges between flushes.
     #[test]
@@ -483,15 +493,7 @@ mod on_full_devices {
             let db = open(&disk, false, building_policy());
             let (mut prng, mut model) = (Prng::new(seed), Model::new());
             for round in 0..5_u8 {
-                for number in (0..6000).filter(|_| prng.chance(1, 2)).collect::<Vec<_>>() {
-                    if prng.chance(1, 4) {
-                        db.delete(key(number)).unwrap();
-                        model.remove(&number);
-                    } else {
-                        db.put(key(number), vec![round; 300]).unwrap();
-                        model.insert(number, vec![round; 300]);
-                    }
-                }
+                overwrite_half(&db, &mut model, &mut prng, (6000, 4, round));
                 db.flush().unwrap();
                 db.wait_idle().unwrap();
                 let from = prng.below(4000) as u32;
