@@ -90,22 +90,22 @@ enum Advice {
 }
 
 impl Advice {
-    /// The advice for the store in the directory `dir`.
-    fn write(self, dir: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The advice for the store at `path`.
+    fn write(self, path: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damaged | Self::Found => write!(
                 f,
-                "; `weir verify {dir}` shows what else is damaged; restore a backup, or salvage \
-                 what can be read with `weir repair {dir}`"
+                "; `weir verify {path}` shows what else is damaged; restore a backup, or salvage \
+                 what can be read with `weir repair {path}`"
             ),
             Self::Misplaced => write!(
                 f,
                 "; move it away, and open the store again; if that misses a file, restore a \
-                 backup, or salvage what can be read with `weir repair {dir}`"
+                 backup, or salvage what can be read with `weir repair {path}`"
             ),
             Self::Missing => write!(
                 f,
-                "; put it back from a backup, or salvage the others with `weir repair {dir}`"
+                "; put it back from a backup, or salvage the others with `weir repair {path}`"
             ),
         }
     }
@@ -303,13 +303,17 @@ impl Error {
         Self::with_source(kind, format!("{what}: {error}"), error)
     }
 
-    /// The directory of the damaged store, for commands that name it.
+    /// The damaged store, for commands that name it: the directory of its file, or the file or
+    /// device whose part is called `PATH: PART`.
     fn store(&self) -> &str {
-        let dir = match (&self.0.damage, self.0.advice) {
+        let path = match (&self.0.damage, self.0.advice) {
             (_, Some(Advice::Found)) | (None, _) => None,
-            (Some(damage), _) => damage.file.rsplit_once('/').map(|(dir, _)| dir),
+            (Some(Damage { file, .. }), _) => match file.rsplit_once(": ") {
+                Some((path, part)) if !part.contains('/') => Some(path),
+                _ => file.rsplit_once('/').map(|(dir, _)| if dir.is_empty() { "/" } else { dir }),
+            },
         };
-        dir.map_or("DIR", |dir| if dir.is_empty() { "/" } else { dir })
+        path.unwrap_or("PATH")
     }
 
     /// What went wrong, in terms of what the caller can do.
