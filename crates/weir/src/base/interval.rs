@@ -40,7 +40,6 @@ impl Interval {
     }
 
     /// The keys between two bounds.
-    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn of_bounds((lower, upper): (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Self {
         let behind = |mut key: Vec<u8>| {
             key.push(0);

@@ -17,6 +17,7 @@ use crate::base::error::{Error, Result};
 use crate::base::ids::{KeyspaceId, TableUid};
 use crate::base::interval::{Interval, Intervals};
 use crate::base::key::{SEQ_MAX, Seq};
+use crate::base::key_scale::KeyScale;
 use crate::base::place::{Extent, Place};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 
@@ -228,6 +229,21 @@ impl TableMeta {
         };
         // Something is always left, and no more than there is.
         u64::try_from(bytes).unwrap_or(self.bytes).clamp(1, self.bytes.max(1))
+    }
+
+    /// The part of what no mask hides that lies within an interval, as if keys were spread evenly
+    /// between the table's ends.
+    pub(crate) fn shown_part(&self, interval: &Interval) -> f64 {
+        let scale = KeyScale::new(&self.smallest, &self.largest);
+        let part = |of: &Interval| scale.part_inside(&of.from, of.to.as_deref());
+        let hidden = |of: &Interval| -> f64 {
+            self.masks.iter().map(|mask| part(&mask.interval.common(of))).sum()
+        };
+        let all = Interval::closed(&self.smallest, &self.largest);
+        let (inside, shown) = (part(interval) - hidden(interval), 1.0 - hidden(&all));
+        // Where next to nothing seems to be left, keys are not spread evenly.
+        let least = f64::EPSILON * 1e3;
+        if shown < least { part(interval) } else { (inside / shown).clamp(0.0, 1.0) }
     }
 
     /// The same table with one more mask over its part of `interval`, under which lie `hidden`

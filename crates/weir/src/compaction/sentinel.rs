@@ -51,7 +51,6 @@ use std::ops::Bound;
 use crate::base::ids::Level;
 use crate::base::interval::Interval;
 use crate::base::key;
-use crate::base::key_scale::KeyScale;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::Policy;
 use crate::compaction::task::{RunSlice, Task};
@@ -378,10 +377,9 @@ fn shows(table: &TableMeta, BucketHeat { from, to, .. }: &BucketHeat) -> bool {
     !keys.is_empty() && !table.masks.iter().any(|mask| mask.interval.includes(&keys))
 }
 
-/// The part of a table's keys that a bucket has, an estimate.
+/// The part that a bucket has of what a table shows, an estimate.
 fn part_inside(table: &TableMeta, bucket: &BucketHeat) -> f64 {
-    let scale = KeyScale::new(&table.smallest, &table.largest);
-    scale.part_inside(&bucket.from, bucket.to.as_deref())
+    table.shown_part(&Interval::new(&bucket.from, bucket.to.as_deref()))
 }
 
 /// A range, measured in the tree.

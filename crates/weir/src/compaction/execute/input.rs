@@ -16,7 +16,6 @@ use crate::base::heat::{Heat, Warmth};
 use crate::base::ids::TableUid;
 use crate::base::interval::Interval;
 use crate::base::key::{Kind, Seq, compare};
-use crate::base::key_scale::KeyScale;
 use crate::base::table_meta::{Content, TableMeta};
 use crate::cache::Purpose;
 use crate::compaction::execute::handoff::HandOff;
@@ -75,9 +74,8 @@ pub(crate) fn entries_of(
 ) -> Result<u64> {
     let of_table = |meta: &TableMeta| {
         let all = meta.visible().entries;
-        let Some(Interval { from, to }) = within else { return all };
-        let scale = KeyScale::new(&meta.smallest, &meta.largest);
-        (all as f64 * scale.part_inside(from, to.as_deref())).ceil() as u64
+        let Some(within) = within else { return all };
+        (all as f64 * meta.shown_part(within)).ceil() as u64
     };
     let entries = |slice: &RunSlice| -> Result<u64> {
         Ok(tables_of(version, slice)?.iter().map(|(meta, _)| of_table(meta)).sum())
