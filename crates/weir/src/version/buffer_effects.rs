@@ -302,10 +302,9 @@ impl Passage<'_> {
         // A smaller id is newer.
         for (from, metas) in by_age.into_iter().rev() {
             if self.is_handed_over(from) {
-                if let (true, Some(hull)) =
-                    (may_have_holes, Hull::of(metas.iter().map(|m| &***m)).0)
-                {
-                    let (smallest, largest) = (hull.0.to_vec(), hull.1.to_vec());
+                // Each by itself: what lies between two hot ranges stays in the list.
+                for meta in metas.iter().filter(|_| may_have_holes) {
+                    let (smallest, largest) = (meta.smallest.clone(), meta.largest.clone());
                     changes.push(ListChange::Hole { run: target, smallest, largest });
                     is_closed = true;
                 }

@@ -349,26 +349,31 @@ fn a_sentinel_sinks_past_the_list() {
         flush(&set, 10, ("a", "z"));
         drain(&set, 10, &[], level(2), (50, "a", "z"));
         let by = RunId::filling(level(0), epoch(31));
-        let (run, interval) = (RunId::filling(level(2), epoch(1)), Interval::new(b"e", Some(b"n")));
-        apply(&set, |part| {
-            let root = set.current();
-            let before = described(root.keyspaces.get(KeyspaceId::new(0)).unwrap(), uid(50));
-            let hidden = Content { entries: 2, ..Content::default() };
-            part.remove_table(level(2), uid(50));
-            let meta_50 = Arc::new(before.masked(&interval, hidden).unwrap());
-            part.added.push(AddedTable { run, meta: meta_50 });
-            let table =
-                TableMeta { entries: 2, deletes: 0, ..(*meta(70, "e", "g", (1, 109))).clone() };
-            part.add_table(level(0), epoch(31), Arc::new(table));
-            part.requests.taken = Some((by, interval.clone()));
-            part.claims.push(Claim { run: by, interval: Some(interval.clone()) });
-        });
-        assert_eq!(lists(&set, level(2)), "1/10 | 10 a-z ~e-n");
+        let run = RunId::filling(level(2), epoch(1));
+        // Two of one run, with something between them.
+        for (number, smallest, largest, to) in [(70, "e", "g", "n"), (71, "t", "u", "w")] {
+            let interval = Interval::new(smallest.as_bytes(), Some(to.as_bytes()));
+            apply(&set, |part| {
+                let root = set.current();
+                let before = described(root.keyspaces.get(KeyspaceId::new(0)).unwrap(), uid(50));
+                let hidden = Content { entries: 2, ..Content::default() };
+                part.remove_table(level(2), uid(50));
+                let meta_50 = Arc::new(before.masked(&interval, hidden).unwrap());
+                part.added.push(AddedTable { run, meta: meta_50 });
+                let table = (*meta(number, smallest, largest, (1, 109))).clone();
+                let table = TableMeta { entries: 2, deletes: 0, ..table };
+                part.add_table(level(0), epoch(31), Arc::new(table));
+                part.requests.taken = Some((by, interval.clone()));
+                part.claims.push(Claim { run: by, interval: Some(interval.clone()) });
+            });
+        }
+        assert_eq!(lists(&set, level(2)), "1/10 | 10 a-z ~e-n ~t-w");
         if newer {
-            flush(&set, 40, ("f", "h"));
+            flush(&set, 40, ("f", "u"));
         }
         apply(&set, |part| {
             part.remove_table(level(0), uid(70));
+            part.remove_table(level(0), uid(71));
             part.remove_table(level(2), uid(50));
             if newer {
                 part.remove_table(level(0), uid(40));
@@ -377,10 +382,10 @@ fn a_sentinel_sinks_past_the_list() {
         });
         lists(&set, level(2))
     };
-    assert_eq!(sunk(WarmUp::HandOff, false), "1/10 | 10 a-z ~e-n");
-    assert_eq!(sunk(WarmUp::HandOff, true), "1/20 | 40 f-h | 10 a-z ~e-n");
-    assert_eq!(sunk(WarmUp::None, false), "1/12 | 70 e-g | 10 a-z ~e-n");
-    assert_eq!(sunk(WarmUp::None, true), "1/22 | 40 f-h | 70 e-g | 10 a-z ~e-n");
+    assert_eq!(sunk(WarmUp::HandOff, false), "1/10 | 10 a-z ~e-n ~t-w");
+    assert_eq!(sunk(WarmUp::HandOff, true), "1/20 | 40 f-u | 10 a-z ~e-n ~t-w");
+    assert_eq!(sunk(WarmUp::None, false), "1/14 | 70 e-g 71 t-u | 10 a-z ~e-n ~t-w");
+    assert_eq!(sunk(WarmUp::None, true), "1/24 | 40 f-u | 70 e-g 71 t-u | 10 a-z ~e-n ~t-w");
 }
 
 /// Goal: only what is merged into a run comes into its list, the older below the newer.
