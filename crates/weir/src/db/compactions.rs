@@ -13,7 +13,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{KeyspaceId, Level, TableUid};
 use crate::base::sched;
 use crate::compaction;
-use crate::compaction::execute::{self, CompactionJob, MergeSpec};
+use crate::compaction::execute::{self, CompactionJob, Job, JobStats, MergeSpec};
 use crate::compaction::policy::{RangePick, running_job};
 use crate::compaction::task::{Reason, SentinelTask, Task};
 use crate::db::engine::Engine;
@@ -51,7 +51,7 @@ pub(super) struct Reservation {
     /// What a merge in stretches has installed.
     pub(super) outputs: Vec<TableUid>,
     /// What it was picked from.
-    from: PickedFrom,
+    pub(super) from: PickedFrom,
     /// What it takes of the device.
     pub(super) spending: Arc<Spending>,
     /// Picked because writers rest.
@@ -460,9 +460,12 @@ impl Engine {
             ErrorKind::Conflict,
             format!(
                 "keyspace {:?} is not compacted until its tables or options change, because a \
-                 compaction was refused ({error}); nothing was changed: report it, and try \
-                 compact_range",
-                reserved.tree.name
+                 compaction was refused ({error}); {}: report it, and try compact_range",
+                reserved.tree.name,
+                match reserved.outputs.is_empty() {
+                    true => "nothing was changed",
+                    false => "what it had installed by then stays",
+                }
             ),
             error,
         );
@@ -530,12 +533,21 @@ impl Engine {
         let gives_up = || {
             self.jobs.is_closed(id) || gives_way && self.jobs.stalled.load(Ordering::Relaxed) > 0
         };
+        let mut told = JobStats::default();
         let finished = loop {
             let finished = self.run_job(&mut job, Some(&reserved.spending), &gives_up)?;
             if !finished.goes_on {
                 break finished;
             }
+            let stats = finished.stats;
             self.install_stretch(reserved, &mut job, finished)?;
+            self.count_merge(reserved, level, &mut told, stats);
+            // Stretches may be as short as steps.
+            if gives_up() {
+                job.abandon();
+                return Err(crate::state::health::closed_error());
+            }
+            self.run_urgent();
         };
         let stats = finished.stats;
         self.install_outputs(finished.edit, &finished.outputs, None)?;
@@ -548,15 +560,28 @@ impl Engine {
             counters.sentinels.add(1);
             counters.sentinel_bytes.add(stats.bytes_written);
         }
-        counters.compaction_bytes.add(stats.bytes_written);
-        counters.compaction_bytes_read.add(stats.bytes_read);
-        reserved.tree.compacted[level].fetch_add(stats.bytes_written, Ordering::Relaxed);
-        reserved.tree.shadowed[level].fetch_add(stats.entries_shadowed, Ordering::Relaxed);
-        counters.blocks_handed_over.add(stats.blocks_handed_over);
-        counters.compaction_nanos.add(stats.nanos);
-        counters.entries_dropped.add(stats.entries_shadowed + stats.deletes_dropped);
-        counters.masked_bytes_dropped.add(stats.masked_bytes_dropped);
+        self.count_merge(reserved, level, &mut told, stats);
         Ok(())
+    }
+
+    /// Counts what a merge into `level` has installed since it `told` of it.
+    fn count_merge(
+        &self,
+        reserved: &Reservation,
+        level: Level,
+        told: &mut JobStats,
+        stats: JobStats,
+    ) {
+        let (counters, more) = (&self.shared.counters, stats.since(told));
+        counters.compaction_bytes.add(more.bytes_written);
+        counters.compaction_bytes_read.add(more.bytes_read);
+        reserved.tree.compacted[level].fetch_add(more.bytes_written, Ordering::Relaxed);
+        reserved.tree.shadowed[level].fetch_add(more.entries_shadowed, Ordering::Relaxed);
+        counters.blocks_handed_over.add(more.blocks_handed_over);
+        counters.compaction_nanos.add(more.nanos);
+        counters.entries_dropped.add(more.entries_shadowed + more.deletes_dropped);
+        counters.masked_bytes_dropped.add(more.masked_bytes_dropped);
+        *told = stats;
     }
 
     /// Brings a key range of a keyspace down to one run.

@@ -102,11 +102,12 @@ pub(super) fn check(
             let Some(place) = places.get(removed.uid) else { continue };
             let from = run_at(removed.part, place);
             let keys = keys_that_move(from, &place.meta, keyspace_edit);
-            // What does not arrive has passed nothing: of a merge in stretches it may be in the
-            // bounds of a table that leaves, behind the cut, where nothing of it was left.
+            // A merge in stretches, which masks what it leaves, has taken nothing along behind its
+            // cut: what is there in the bounds of a table that leaves has passed nothing.
+            let has_masks = !in_place.is_empty() || !place.meta.masks.is_empty();
             let arrives = |keys: Interval| match &arriving {
-                Some(arriving) => keys.common(arriving),
-                None => keys,
+                Some(arriving) if has_masks => keys.common(arriving),
+                _ => keys,
             };
             if let Some(keys) = keys.map(arrives).filter(|keys| !keys.is_empty()) {
                 check_no_overtaking(&keyspace.version, (removed.part, place), &keys, &moved)?;

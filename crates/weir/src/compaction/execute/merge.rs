@@ -289,7 +289,7 @@ impl CompactionJob {
                 let (from, to) = (Printable(smallest), Printable(largest));
                 let what = format_args!(
                     "keys from {first} to {last} in tables that state keys from {from} to {to}; \
-                     nothing was installed"
+                     it was not installed"
                 );
                 return Err(Error::corruption_found(&self.name, what));
             }
@@ -303,7 +303,10 @@ impl CompactionJob {
         let cut = self.retain.key().to_vec();
         self.check_outputs()?;
         let last = self.outputs.finished().last().map(|output| &output.largest);
-        assert!(last.is_some_and(|last| *last < cut), "a cut inside of outputs to {last:?}");
+        if last.is_none_or(|last| *last >= cut) {
+            let what = "keys that are out of order in its inputs; that was not installed";
+            return Err(Error::corruption_found(&self.name, what));
+        }
         let mut edit = VersionEdit::default();
         let changes = edit.keyspace(self.keyspace);
         let Some(stretches) = &mut self.stretches else {
@@ -343,7 +346,7 @@ impl CompactionJob {
                 let is_whole = interval.covers(&meta.smallest, &meta.largest);
                 if is_whole && meta.visible() != *content {
                     let what = format_args!(
-                        "table {} has {} entries, {} were read; nothing was installed",
+                        "table {} has {} entries, {} were read; it was not installed",
                         meta.uid,
                         meta.visible().entries,
                         content.entries

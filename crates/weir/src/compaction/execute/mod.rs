@@ -134,7 +134,7 @@ pub(crate) trait Job: Send {
     ///
     /// # Errors
     /// The inputs', the device's, or `Corruption` if entries were lost or changed. The outputs are
-    /// then removed, the tree is unchanged, and the job has ended.
+    /// then removed, the tree is as its last edit left it, and the job has ended.
     fn step(&mut self) -> Result<Progress> {
         let begin = clock::now_nanos();
         let result = self.advance();
@@ -236,7 +236,7 @@ fn check_conservation(
             job,
             format_args!(
                 "entries were lost or changed {what} ({} expected with hash {:016x}, {} found with \
-                 hash {:016x}); nothing was installed",
+                 hash {:016x}); it was not installed",
                 expected.entries, expected.hash, got.entries, got.hash
             ),
         )

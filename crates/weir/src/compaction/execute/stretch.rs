@@ -19,8 +19,10 @@
 //! Not here: which merges are cut, how long a stretch is, and what has to be free for it
 //! (`db::stretches`).
 //!
-//! Invariants: (1) a cut lies between two user keys (H40), and in no input table of the output run:
-//! its rest and the outputs would overlap; (2) of what is read up to a cut every entry was written,
+//! Invariants: (1) a cut lies between two user keys (H40), and where it is within an input table of
+//! the output run nothing of that was written: its rest and the outputs would overlap otherwise. So
+//! there is a place for a cut wherever one of these tables begins, whatever becomes of its first
+//! keys; (2) of what is read up to a cut every entry was written,
 //! shadowed or dropped, and no other one left its table: the conservation law holds at every cut;
 //! (3) a delete is dropped by the rule of the whole merge, which has all inputs at hand whatever
 //! was masked in them (H9).
@@ -47,6 +49,8 @@ pub(super) struct Cuts {
     within: Vec<(Vec<u8>, Vec<u8>)>,
     /// Index of the first that does not end before the last key asked for.
     at: usize,
+    /// The same of the key before that; `None`: that came too early for an end.
+    before: Option<usize>,
 }
 
 impl Cuts {
@@ -55,7 +59,7 @@ impl Cuts {
         let bounds = |meta: &TableMeta| (meta.smallest.clone(), meta.largest.clone());
         let within: Vec<(Vec<u8>, Vec<u8>)> = within.map(bounds).collect();
         assert!(within.is_sorted_by(|(_, a), (b, _)| a < b), "tables of a run overlap");
-        Self { bytes, within, at: 0 }
+        Self { bytes, within, at: 0, before: None }
     }
 
     /// Whether most keys are no place for a cut.
@@ -63,15 +67,22 @@ impl Cuts {
         !self.within.is_empty()
     }
 
-    /// Whether a stretch of `bytes` may end before `key`. Requires: keys do not descend.
+    /// Whether a stretch of `bytes` may end before `key`. Requires: it is asked for each key that is
+    /// written, once its bytes suffice for an end, and keys do not descend.
     pub(super) fn may_end_before(&mut self, key: &[u8], bytes: u64) -> bool {
         if bytes < self.bytes {
+            self.before = None;
             return false;
         }
         while self.within.get(self.at).is_some_and(|(_, last)| key::compare(last, key).is_lt()) {
             self.at += 1;
         }
-        self.within.get(self.at).is_none_or(|(first, _)| key::compare(first, key).is_ge())
+        let is_inside =
+            self.within.get(self.at).is_some_and(|(first, _)| key::compare(first, key).is_lt());
+        // The key before lies in an earlier one, or before that: nothing of this one was written.
+        let begins = self.before.is_some_and(|before| before < self.at);
+        self.before = Some(self.at);
+        !is_inside || begins
     }
 }
 
@@ -163,7 +174,7 @@ fn rest_of(name: &str, meta: &TableMeta, cut: &[u8], read: Content) -> Result<Op
         return Ok(rest);
     }
     let what = format_args!(
-        "table {} has {} entries, {} were read of it; nothing was installed",
+        "table {} has {} entries, {} were read of it; that was not installed",
         meta.uid,
         meta.visible().entries,
         read.entries
