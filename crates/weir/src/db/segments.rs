@@ -5,8 +5,12 @@
 
 use crate::base::clock;
 use crate::base::error::{ErrorKind, Result};
+use crate::base::ids::KeyspaceId;
+use crate::db::compactions::Due;
 use crate::db::engine::{Engine, Writer};
+use crate::db::job_table::JobTable;
 use crate::db::retries::Work;
+use crate::db::space_checks::DeviceSpace;
 use crate::log::SegmentRequest;
 
 impl Engine {
@@ -22,7 +26,7 @@ impl Engine {
                 None
             }
             None if self.waits_for_area() => None,
-            None => self.has_room_for_segment(writer, wanted).then_some(wanted),
+            None => self.segment_that_fits(writer),
         }
     }
 
@@ -65,29 +69,63 @@ impl Engine {
         if unknown || is_missing() { prepared } else { Ok(false) }
     }
 
-    /// Whether the device has room for the log segment and what comes with it. If not, the appender
-    /// waiting for the segment gets the error; flushes and compactions continue.
-    fn has_room_for_segment(&self, writer: &Writer, wanted: SegmentRequest) -> bool {
-        let mut refused = self.check_space_for_segment().err();
-        let mut given = true;
-        while refused.is_some() && given {
-            given = self.delete_spares();
-            if !given {
+    /// Whether work is to come that may make room: a flush, after which a memtable need not be kept
+    /// room for, or a merge that runs, or is due and fits. Then the appender waits for that, as it
+    /// does where levels are behind; it gets an error when nothing is left that could help.
+    fn waits_for_room(&self) -> bool {
+        if self.jobs.paused() || self.shared.health.is_poisoned() {
+            return false;
+        }
+        let (now, device) = (clock::now_nanos(), DeviceSpace::default());
+        let with_memtables: Vec<KeyspaceId> = self
+            .all_trees()
+            .iter()
+            .filter(|tree| !tree.peek().immutables.is_empty())
+            .map(|tree| tree.id)
+            .collect();
+        let mut state = self.jobs.state.lock();
+        let rests = |state: &JobTable, work| state.retries.rests(work, now).is_some();
+        if state.any_runs() || with_memtables.iter().any(|&id| !rests(&state, Work::Flush(id))) {
+            return true;
+        }
+        let root = self.set.current();
+        state.to_look_at.clone().into_iter().any(|id| {
+            !rests(&state, Work::Compaction(id))
+                && matches!(self.due(&mut state, &root, id, &device), Due::Task(_) | Due::Waits)
+        })
+    }
+
+    /// The requested log segment, as large as the device has room for it and what comes with it. If
+    /// there is none for a small one, nothing left to give back and no work to come that may help,
+    /// the appender waiting for the segment gets the error; flushes and compactions continue.
+    fn segment_that_fits(&self, writer: &Writer) -> Option<SegmentRequest> {
+        writer.wal.raise_limit();
+        let mut settled = false;
+        loop {
+            let wanted = writer.wal.requested_segment()?;
+            let Some(error) = self.check_space_for_segment().err() else {
+                self.jobs.state.lock().segment_refused = None;
+                return Some(wanted);
+            };
+            if writer.wal.lower_limit() || self.delete_spares() {
+                continue;
+            }
+            if !settled {
                 // Space of tables that were just removed may not be freed yet.
                 self.finish_removals();
+                settled = true;
+                continue;
             }
-            refused = self.check_space_for_segment().err();
+            if self.waits_for_room() {
+                return None;
+            }
+            let mut state = self.jobs.state.lock();
+            // Under the lock: a concurrent preparation clears `segment_refused` after this.
+            if writer.wal.refuse_segment(wanted, &error) {
+                state.segment_refused = Some(error);
+            }
+            return None;
         }
-        let mut state = self.jobs.state.lock();
-        let Some(error) = refused else {
-            state.segment_refused = None;
-            return true;
-        };
-        // Under the lock: a concurrent preparation clears `segment_refused` after this.
-        if writer.wal.refuse_segment(wanted, &error) {
-            state.segment_refused = Some(error);
-        }
-        false
     }
 
     /// Deletes spare log segments, or if there are none drops the buffer lists, before work is

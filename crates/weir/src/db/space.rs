@@ -3,6 +3,7 @@
 //! Pure: estimates from descriptions. Not here: when work is refused for want of it
 //! (`space_checks`).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -214,19 +215,31 @@ pub(super) struct Spending {
     /// Edits of stretches that were installed.
     edits: AtomicU64,
     /// The inputs of a merge in stretches, and their bytes: it gives back those that nobody holds.
-    inputs: Vec<(Weak<Table>, u64)>,
+    inputs: BTreeMap<TableUid, (Weak<Table>, u64)>,
+    /// Those that have left the tree, whoever holds them, and their bytes.
+    gone_files: AtomicU64,
+    gone_bytes: AtomicU64,
 }
 
 impl Spending {
     /// A merge of tables of `keyspace` that begins.
     pub(super) fn new(cost: Cost, task: &Task, keyspace: &KeyspaceVersion) -> Arc<Self> {
-        let uids: std::collections::BTreeSet<TableUid> =
+        let uids: BTreeSet<TableUid> =
             cost.stretch.iter().flat_map(|_| task.input_uids()).collect();
         let tables = keyspace.version.tables().filter(|table| uids.contains(&table.meta().uid));
-        let inputs = tables.map(|table| (Arc::downgrade(table), table.meta().bytes)).collect();
+        let input = |table: &Arc<Table>| (Arc::downgrade(table), table.meta().bytes);
+        let inputs = tables.map(|table| (table.meta().uid, input(table))).collect();
         let Cost { need, stretch } = cost;
-        let (bytes, files) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { need, stretch, bytes, files, edits: AtomicU64::new(0), inputs })
+        Arc::new(Self {
+            need,
+            stretch,
+            bytes: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            edits: AtomicU64::new(0),
+            inputs,
+            gone_files: AtomicU64::new(0),
+            gone_bytes: AtomicU64::new(0),
+        })
     }
 
     /// Notes what the merge has cost so far.
@@ -235,29 +248,50 @@ impl Spending {
         self.files.store(stats.tables_written, Ordering::Relaxed);
     }
 
-    /// Notes that a stretch is installed.
-    pub(super) fn note_edit(&self) {
+    /// Notes that a stretch is installed, with which these left the tree.
+    pub(super) fn note_edit(&self, gone: &BTreeSet<TableUid>) {
         self.edits.fetch_add(1, Ordering::Relaxed);
+        let bytes = gone.iter().filter_map(|uid| self.inputs.get(uid)).map(|(_, bytes)| bytes);
+        self.gone_bytes.fetch_add(bytes.sum(), Ordering::Relaxed);
+        self.gone_files.fetch_add(gone.len() as u64, Ordering::Relaxed);
     }
 
-    /// What it has taken and not given back: no more than what was kept back for it.
-    pub(super) fn taken(&self) -> Space {
-        let gone = self.inputs.iter().filter(|(table, _)| table.strong_count() == 0);
-        let back = gone.fold(Space::default(), |sum, (_, bytes)| {
-            sum.plus(Space { tables: *bytes, files: 1, ..Space::default() })
-        });
+    /// What it has written.
+    fn written(&self) -> Space {
         let (bytes, files) =
             (self.bytes.load(Ordering::Relaxed), self.files.load(Ordering::Relaxed));
         let edit = self.stretch.map_or(0, |stretch| stretch.space.versions);
         let versions = self.edits.load(Ordering::Relaxed).saturating_mul(edit);
         // A merge fills one after the other.
-        let written = Space { tables: bytes, files, full: files, versions, ..Space::default() };
-        written.minus(back).min(self.need)
+        Space { tables: bytes, files, full: files, versions, ..Space::default() }
     }
 
-    /// What it may still take.
+    /// What writers have to leave to it: what was kept back for it less what it has taken and not
+    /// given back; and the next stretch also where somebody who reads has all of the former.
+    pub(super) fn owed(&self) -> Space {
+        let owed = self.need.minus(self.taken());
+        match self.stretch {
+            Some(stretch) => owed.max(self.left().min(stretch.space)),
+            None => owed,
+        }
+    }
+
+    /// What it has taken and not given back: no more than what was kept back for it.
+    fn taken(&self) -> Space {
+        let gone = self.inputs.values().filter(|(table, _)| table.strong_count() == 0);
+        let back = gone.fold(Space::default(), |sum, (_, bytes)| {
+            sum.plus(Space { tables: *bytes, files: 1, ..Space::default() })
+        });
+        self.written().minus(back).min(self.need)
+    }
+
+    /// What it may still take. What has left the tree and somebody holds has been taken by that
+    /// one.
     pub(super) fn left(&self) -> Space {
-        self.need.minus(self.taken())
+        let tables = self.gone_bytes.load(Ordering::Relaxed);
+        let files = self.gone_files.load(Ordering::Relaxed);
+        let gone = Space { tables, files, ..Space::default() };
+        self.need.minus(self.written().minus(gone))
     }
 }
 
@@ -335,7 +369,7 @@ fn bytes_within(table: &TableMeta, within: Option<&Interval>) -> u64 {
 /// What a merge writes: no more than it reads, and its edit.
 fn merge_need(shape: &Shape, merge: &MergeTask, within: Option<&Interval>) -> Space {
     let inputs = merge.inputs.iter().map(|slice| {
-        let uids: std::collections::BTreeSet<TableUid> = slice.uids.iter().copied().collect();
+        let uids: BTreeSet<TableUid> = slice.uids.iter().copied().collect();
         let runs = shape.levels[slice.run.level].runs();
         let tables = runs.flat_map(|(_, run)| run.tables.iter());
         let taken = tables.filter(|(table, ())| uids.contains(&table.uid));
@@ -347,8 +381,10 @@ fn merge_need(shape: &Shape, merge: &MergeTask, within: Option<&Interval>) -> Sp
     let room = shape.options.slot_room().unwrap_or(plan.table_bytes);
     let outputs = outputs_of(bytes, room, plan.fits);
     let files = outputs.files + below / plan.below_bytes_max.max(1);
-    let inputs = merge.inputs.iter().map(|slice| slice.uids.len() as u64);
-    let versions = edit_bytes(inputs.sum(), files);
+    let inputs = merge.inputs.iter().map(|slice| slice.uids.len() as u64).sum();
+    // A sentinel masks its inputs, and describes them anew.
+    let described = if within.is_some() { files.saturating_add(inputs) } else { files };
+    let versions = edit_bytes(inputs, described);
     Space { versions, files, ..outputs }
 }
 

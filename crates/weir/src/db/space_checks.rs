@@ -25,8 +25,8 @@
 //! twice, not left out: memtables, then tables, then what is free; (5) a merge in stretches takes
 //! at any time at most: a stretch ([`Stretch::space`]: its bytes, and the table that is open at its
 //! end; where the output run has inputs, in which no cut lies, twice its bytes, one of these and
-//! what lies over it), the largest table of each input run, the rounding of all its outputs to
-//! whole units, and an edit for each stretch, which describes anew one table of each run; and a
+//! what lies over it), the largest table of each input run but that of its output (with what lies
+//! over such a one, no more than the run has), the rounding of all its outputs to whole units, and an edit for each stretch, which describes anew one table of each run; and a
 //! base of the version log has room beside it, as beside every merge (`stretches` says why), but
 //! for what masks add to that base, some tens of bytes for each of these tables: where a directory
 //! has just so much, the job ends with `NoSpace` after a stretch, and is repeated.
@@ -251,7 +251,7 @@ impl Engine {
             // Tables that fill their slots are not cut.
             let tables = match fit {
                 true => all,
-                false => all.min(level_0_in_stretches(level_0, all, options.table_bytes)),
+                false => all.min(level_0_in_stretches(options, level_0, all)),
             };
             let versions = edit_bytes(outputs.files, outputs.files);
             Space { tables, versions, ..outputs }
@@ -269,8 +269,8 @@ impl Engine {
         let picked = policy.pick(&shape);
         let due = picked.iter().find(|task| writes_tables(task));
         let due = due.map(|task| least_need_of(&shape, task));
-        let level_0 = shape.levels[Level::ZERO].bytes();
-        let level_0 = of_bytes(level_0, policy.level_0_merge_bytes(&shape));
+        let all = policy.level_0_merge_bytes(&shape);
+        let level_0 = of_bytes(shape.levels[Level::ZERO].bytes().min(all), all);
         full_level_0.max(level_0).max(due.unwrap_or_default())
     }
 
@@ -286,8 +286,9 @@ impl Engine {
         let sum = |of: fn(&Spending) -> Space| {
             state.spending().iter().map(|merge| of(merge)).fold(Space::default(), Space::plus)
         };
-        let (running, taken) = (sum(|merge| merge.need), sum(Spending::taken));
-        self.segment_base_need(arriving, root).plus(due.max(running).minus(taken))
+        let (running, owed) = (sum(|merge| merge.need), sum(Spending::owed));
+        // A merge that runs is among what is due, and has taken a part already.
+        self.segment_base_need(arriving, root).plus(due.max(running).minus(running.minus(owed)))
     }
 
     /// Refuses a log segment whose entries might find no space.

@@ -18,7 +18,9 @@
 //! the straddlers: at most one table of each input run, which is freed when it is read to its end.
 //! Behind the cut it has written one stretch: [`Stretch::bytes`], and the table that was open then;
 //! or where the output run has inputs itself, in which no cut may lie, twice these bytes, and up to
-//! the end of one of these inputs and of what lies over it.
+//! the end of one of these inputs and of what lies over it. Of no input run is there more than all
+//! of it: a table of level 0 that lies over everything below is a straddler to the end, and counts
+//! once. And the output run has no straddler.
 //!
 //! Not here: when the tree wants a merge (`compaction::policy`), whether there is room
 //! (`space_checks`).
@@ -38,14 +40,17 @@ use crate::base::sched;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::{CompactionJob, Finished, Job};
 use crate::compaction::policy_of;
-use crate::compaction::task::{MergeTask, Reason, Task};
+use crate::compaction::task::{MergeTask, Reason, RunSlice, Task};
 use crate::db::compactions::Reservation;
 use crate::db::engine::Engine;
 use crate::db::job_table::RETRY_NANOS;
+use crate::db::quarantine::PickedFrom;
 use crate::db::space::{
     BASE_BYTES_PER_TABLE, Cost, EDIT_BYTES, EDIT_BYTES_PER_NAME, Space, Stretch, need_of,
 };
 use crate::db::space_checks::{Counted, DeviceSpace};
+use crate::options::Options;
+use crate::version::edit::VersionEdit;
 use crate::version::shape::{RunId, Shape};
 
 /// A merge is cut into so many stretches at most, besides one for each of its outputs. An edit
@@ -73,63 +78,100 @@ pub(super) fn cost_in_stretches(shape: &Shape, task: &Task) -> Option<Cost> {
     }
     let merge = &apart(shape, merge);
     let whole = need_of(shape, task);
-    let runs: Vec<(RunId, Vec<&TableMeta>)> = merge
-        .inputs
-        .iter()
-        .map(|slice| {
-            let uids: BTreeSet<TableUid> = slice.uids.iter().copied().collect();
-            let runs = shape.levels[slice.run.level].runs();
-            let tables = runs.flat_map(|(_, run)| run.tables.iter()).map(|(table, ())| &**table);
-            (slice.run, tables.filter(|table| uids.contains(&table.uid)).collect())
-        })
-        .collect();
-    let table_bytes = policy_of(shape.options.compaction).plan(shape, merge).table_bytes;
-    let bytes = table_bytes.max(whole.tables / STRETCHES_MAX);
-    let largest = |tables: &Vec<&TableMeta>| tables.iter().map(|table| table.bytes).max();
-    let straddlers: u64 = runs.iter().filter_map(|(_, tables)| largest(tables)).sum();
-    let uncut = uncut_bytes(&runs, merge);
-    // Where places are few, a table that is small is not ended for the sake of a cut.
-    let late = if uncut > 0 { bytes } else { table_bytes };
-    let stretch = bytes.saturating_add(late).saturating_add(uncut);
-    let tables = stretch.saturating_add(straddlers);
+    let Bound { bytes, stretch, tables } = bound_of(shape, merge, whole);
+    let runs = merge.inputs.len() as u64;
     if tables >= whole.tables {
         return None;
     }
     let count = whole.tables / bytes.max(1) + 1;
     // Each may end a table early, and describes the straddlers anew.
     let straddler = EDIT_BYTES_PER_NAME + 2 * BASE_BYTES_PER_TABLE;
-    let edit = EDIT_BYTES.saturating_add(straddler.saturating_mul(runs.len() as u64));
+    let edit = EDIT_BYTES.saturating_add(straddler.saturating_mul(runs));
     let versions = whole.versions.saturating_add(edit.saturating_mul(count));
     let files = whole.files.saturating_add(count);
     let need = Space { tables, versions, files, ..Space::default() };
+    let table_bytes = policy_of(shape.options.compaction).plan(shape, merge).table_bytes;
     let of_one = stretch.div_ceil(table_bytes.max(1)).saturating_add(1);
     let space = Space { tables: stretch, versions: edit, files: of_one, ..Space::default() };
     Some(Cost { need, stretch: Some(Stretch { bytes, space }) })
 }
 
-/// What a merge in stretches takes that is not picked yet, of `level_0` bytes of level 0 and what
-/// lies below them, `all` together, in tables of `table_bytes`. An estimate from above: each table
-/// of level 0 is kept to the end, and all of them may lie over one below, which is not cut.
-pub(super) fn level_0_in_stretches(level_0: u64, all: u64, table_bytes: u64) -> u64 {
-    let bytes = table_bytes.max(all / STRETCHES_MAX);
-    // One that is open at the end of a stretch, one below that is kept, and one that is not cut.
-    let tables = table_bytes.saturating_mul(3).saturating_add(bytes);
-    level_0.saturating_mul(2).saturating_add(tables)
+/// Bytes of tables that a merge in stretches takes.
+struct Bound {
+    /// A stretch ends at the first place behind so many.
+    bytes: u64,
+    /// Those that a stretch writes at most.
+    stretch: u64,
+    /// Those that the merge has taken at any time.
+    tables: u64,
 }
 
-/// Most bytes that a merge writes before it comes to a place for a cut: of an input that is in the
-/// output run, and what lies over it. An estimate from above.
-fn uncut_bytes(runs: &[(RunId, Vec<&TableMeta>)], merge: &MergeTask) -> u64 {
-    let of_output = runs.iter().filter(|(run, _)| *run == merge.output);
-    let uncut = of_output.flat_map(|(_, tables)| tables).map(|table| {
-        let others = runs.iter().filter(|(run, _)| *run != merge.output);
-        let over = others.flat_map(|(_, tables)| tables).filter(|other| {
-            key::compare(&other.smallest, &table.largest).is_le()
-                && key::compare(&table.smallest, &other.largest).is_le()
-        });
-        over.map(|other| other.bytes).fold(table.bytes, u64::saturating_add)
-    });
-    uncut.max().unwrap_or(0)
+/// The bound that the module's header derives, of a merge that needs `whole` in one piece.
+fn bound_of(shape: &Shape, merge: &MergeTask, whole: Space) -> Bound {
+    let tables_of = |slice: &RunSlice| {
+        let uids: BTreeSet<TableUid> = slice.uids.iter().copied().collect();
+        let runs = shape.levels[slice.run.level].runs();
+        let tables = runs.flat_map(|(_, run)| run.tables.iter()).map(|(table, ())| &**table);
+        (slice.run, tables.filter(|table| uids.contains(&table.uid)).collect())
+    };
+    let runs: Vec<(RunId, Vec<&TableMeta>)> = merge.inputs.iter().map(tables_of).collect();
+    let table_bytes = policy_of(shape.options.compaction).plan(shape, merge).table_bytes;
+    let bytes = table_bytes.max(whole.tables / STRETCHES_MAX);
+    let Waiting { at_a_cut, uncut } = waiting(&runs, merge);
+    // Where places are few, a table that is small is not ended for the sake of a cut.
+    let late = if uncut > 0 { bytes } else { table_bytes };
+    let part = bytes.saturating_add(late);
+    Bound { bytes, stretch: part.saturating_add(uncut), tables: part.saturating_add(at_a_cut) }
+}
+
+/// What a merge in stretches takes that is not picked yet, of `level_0` bytes of level 0 and what
+/// lies below them, `all` together. An estimate from above: each table of level 0 is kept to the
+/// end, and one below, which is not cut, may be larger than meant; where levels have several runs,
+/// some come along, and a table of each waits.
+pub(super) fn level_0_in_stretches(options: &Options, level_0: u64, all: u64) -> u64 {
+    let table_bytes = options.table_bytes;
+    let bytes = table_bytes.max(all / STRETCHES_MAX);
+    let runs = options.compaction.runs_if_any().map_or(0, |runs| runs.runs_per_level as u64);
+    let below = table_bytes.saturating_mul(2 + runs);
+    level_0.saturating_add(below).saturating_add(bytes.saturating_mul(2))
+}
+
+/// What waits while a merge in stretches reads on, at most.
+struct Waiting {
+    /// Bytes that were written and have not left: of straddlers, and where there is no place for a
+    /// cut.
+    at_a_cut: u64,
+    /// Those that are written before there is a place.
+    uncut: u64,
+}
+
+/// What waits of the inputs `runs` of a merge, whose tables are in key order. An estimate from
+/// above: what lies over an input of the output run is taken as written before it ends.
+fn waiting(runs: &[(RunId, Vec<&TableMeta>)], merge: &MergeTask) -> Waiting {
+    let sum =
+        |tables: &[&TableMeta]| tables.iter().map(|table| table.bytes).fold(0, u64::saturating_add);
+    let largest = |tables: &[&TableMeta]| tables.iter().map(|table| table.bytes).max().unwrap_or(0);
+    let is_output = |(run, _): &&(RunId, _)| *run == merge.output;
+    let others: Vec<&[&TableMeta]> =
+        runs.iter().filter(|run| !is_output(run)).map(|(_, tables)| &**tables).collect();
+    let straddlers = others.iter().map(|tables| largest(tables)).fold(0, u64::saturating_add);
+    let mut most = Waiting { at_a_cut: straddlers, uncut: 0 };
+    for &table in runs.iter().filter(is_output).flat_map(|(_, tables)| tables) {
+        let (mut at_a_cut, mut uncut) = (table.bytes, table.bytes);
+        for tables in &others {
+            let ends_before =
+                |other: &&TableMeta| key::compare(&other.largest, &table.smallest).is_lt();
+            let begins = |other: &&TableMeta| key::compare(&other.smallest, &table.largest).is_le();
+            let over = &tables[tables.partition_point(ends_before)..];
+            let over = sum(&over[..over.partition_point(begins)]);
+            uncut = uncut.saturating_add(over);
+            let waits = largest(tables).saturating_add(over).min(sum(tables));
+            at_a_cut = at_a_cut.saturating_add(waits);
+        }
+        most.at_a_cut = most.at_a_cut.max(at_a_cut);
+        most.uncut = most.uncut.max(uncut);
+    }
+    most
 }
 
 /// The same merge into a run of its own, if it is one of whole runs into one of them and an epoch
@@ -152,6 +194,15 @@ pub(super) fn apart(shape: &Shape, merge: &MergeTask) -> MergeTask {
     MergeTask { output, ..merge.clone() }
 }
 
+/// The tables that an edit of a merge takes out of the tree: what it masks is added again.
+fn gone_with(edit: &VersionEdit) -> BTreeSet<TableUid> {
+    let parts = || edit.keyspaces.values();
+    let removed: BTreeSet<TableUid> =
+        parts().flat_map(|part| &part.removed).map(|table| table.uid).collect();
+    let added = parts().flat_map(|part| &part.added).map(|table| table.meta.uid).collect();
+    &removed - &added
+}
+
 impl Engine {
     /// Installs a stretch of a merge, and frees what it has used up.
     ///
@@ -170,12 +221,20 @@ impl Engine {
         let uids = stretch.outputs.iter().map(|output| output.uid);
         self.jobs.state.lock().take_outputs(reserved.tree.id, uids.clone());
         reserved.outputs.extend(uids);
+        let gone = gone_with(&stretch.edit);
         let installed = self.install_outputs(stretch.edit, &stretch.outputs, None);
         let goes_on = installed.and_then(|()| {
             let counters = &self.shared.counters;
             counters.stretches.add(1);
-            reserved.spending.note_edit();
-            self.give_back(|| job.let_go());
+            self.give_back(|| {
+                reserved.spending.note_edit(&gone);
+                job.let_go();
+            });
+            // If the next one is refused, it is refused by what this one left.
+            let root = self.set.current();
+            if let Some(keyspace) = root.keyspaces.get(reserved.tree.id) {
+                reserved.from = PickedFrom::of(keyspace);
+            }
             self.update_pressure_of(&reserved.tree);
             self.shared.announce_progress();
             self.check_room_for_stretch(reserved)
@@ -196,8 +255,7 @@ impl Engine {
     /// to write. Who reads may hold what has left for a moment more: it is waited for.
     fn check_room_for_stretch(&self, reserved: &Reservation) -> Result<()> {
         for _ in 0..PATIENCE {
-            if self.shortage_of_stretch(reserved).is_none() || self.jobs.is_closed(reserved.tree.id)
-            {
+            if self.shortage_of_stretch().is_none() || self.jobs.is_closed(reserved.tree.id) {
                 return Ok(());
             }
             // Cursors that go on can do so without it.
@@ -205,21 +263,16 @@ impl Engine {
             sched::delay(Duration::from_nanos(RETRY_NANOS / PATIENCE));
             self.give_back(|| ());
         }
-        let why = self.shortage_of_stretch(reserved);
+        let why = self.shortage_of_stretch();
         why.map_or(Ok(()), |why| Err(Error::new(ErrorKind::NoSpace, why)))
     }
 
     /// Why the next stretch does not fit, if it does not.
-    fn shortage_of_stretch(&self, reserved: &Reservation) -> Option<String> {
-        let spending = &reserved.spending;
-        let next = spending.stretch.map_or(Space::default(), |stretch| stretch.space);
+    fn shortage_of_stretch(&self) -> Option<String> {
         let device = DeviceSpace::default();
         let Counted { beside, free, .. } = self.count(&device);
         let state = self.jobs.state.lock();
-        let left = state.spending().iter().map(|merge| match std::ptr::eq(&**merge, &**spending) {
-            true => merge.left().max(next),
-            false => merge.left(),
-        });
+        let left = state.spending().iter().map(|merge| merge.left());
         let needed = left.fold(beside, Space::plus);
         let what = "the next stretch of a compaction, whose inputs somebody still reads,";
         (!free.covers(needed)).then(|| free.refusal(needed, what, &self.path))

@@ -7,7 +7,9 @@
 //! [`ZEROED_BYTES_MAX`], because the zeros compete with the writers' syncs for the device. Without
 //! syncs nothing is zeroed, and a large segment costs nothing. If a group did not fit, the next new
 //! segment has room for [`GROUPS_PER_SEGMENT`] of its size. Where segments have cells of one size,
-//! all but the first of an opening take all of theirs.
+//! all but the first of an opening take all of theirs; elsewhere segments are small again, down to
+//! [`SHORT_BYTES`], while there is no room for what a large one would carry: a store may be as full
+//! as what it keeps back for the next segment is small.
 //!
 //! Invariants: (1) a segment number is assigned once; (2) where writers sync, only zeroed segments
 //! are recycled: all their blocks have been written, so that no later write allocates blocks or
@@ -39,6 +41,13 @@ const ZEROED_BYTES_MAX: u64 = 4 << 20;
 /// How many groups of the largest size a new segment has room for.
 const GROUPS_PER_SEGMENT: u64 = 4;
 
+/// Smallest limit of new segments where space is short: 512 KiB, some thousands of entries. Each is
+/// looked at by a background thread before it is made.
+const SHORT_BYTES: u64 = 512 << 10;
+
+/// A limit of new segments over the next smaller one.
+const SHORT_STEP: u64 = 4;
+
 /// Growth factor from one segment whose space is only reserved to the next.
 const RESERVED_GROWTH: u64 = 32;
 
@@ -64,7 +73,7 @@ pub(super) struct Ready {
 
 /// How the next segment is prepared.
 pub(super) struct Preparation {
-    /// Segments to be deleted: not zeroed, and writers sync now.
+    /// Segments to be deleted: not zeroed, and writers sync now; or too large for the space.
     pub(super) unfit: Vec<SegmentNumber>,
     /// The obsolete segment to be recycled.
     pub(super) spare: Option<SegmentInfo>,
@@ -107,6 +116,9 @@ pub(super) struct Ring {
     group_bytes: u64,
     group_bytes_before: u64,
     segment_bytes_max: u64,
+    /// Most bytes of the next segment, where they have no cells: `segment_bytes_max`, or less while
+    /// space is short.
+    limit: u64,
     /// Bytes of every segment but the first, where storage has cells for them.
     cell_bytes: Option<u64>,
     pub(super) preparing: bool,
@@ -139,6 +151,7 @@ impl Ring {
             group_bytes: 0,
             group_bytes_before: 0,
             segment_bytes_max,
+            limit: segment_bytes_max,
             cell_bytes,
             preparing: false,
             failed: None,
@@ -186,12 +199,33 @@ impl Ring {
             last => last.saturating_mul(RESERVED_GROWTH),
         };
         let groups = self.group_bytes.saturating_mul(GROUPS_PER_SEGMENT);
-        bytes.max(groups.checked_next_power_of_two().unwrap_or(groups)).min(self.segment_bytes_max)
+        bytes.max(groups.checked_next_power_of_two().unwrap_or(groups)).min(self.limit)
+    }
+
+    /// Whether a spare is recycled as the next segment.
+    fn fits(&self, spare: &SegmentInfo, synced: bool) -> bool {
+        (spare.zeroed || !synced) && (self.cell_bytes.is_some() || spare.bytes <= self.limit)
+    }
+
+    /// Raises the limit of the next segment by a step.
+    pub(super) fn raise_limit(&mut self) {
+        self.limit = self.limit.saturating_mul(SHORT_STEP).min(self.segment_bytes_max);
+    }
+
+    /// Limits the next segment to less than it would have; false if it is small already.
+    pub(super) fn lower_limit(&mut self, synced: bool) -> bool {
+        let bytes = self.next_need(synced).carried_bytes;
+        let limit = (bytes / SHORT_STEP).max(SHORT_BYTES);
+        if self.cell_bytes.is_some() || limit >= bytes {
+            return false;
+        }
+        self.limit = limit;
+        true
     }
 
     /// The need of the next segment.
     pub(super) fn next_need(&self, synced: bool) -> SegmentNeed {
-        match self.spare.iter().rfind(|spare| spare.zeroed || !synced) {
+        match self.spare.iter().rfind(|spare| self.fits(spare, synced)) {
             Some(spare) => SegmentNeed { own_bytes: 0, carried_bytes: spare.bytes },
             None => {
                 let bytes = self.new_bytes(synced);
@@ -223,8 +257,11 @@ impl Ring {
         let number = self.next_number;
         self.next_number = number.next();
         let ready = self.ready.take().map(|ready| ready.info.number);
-        let unfit_spare = self.spare.extract_if(.., |spare| synced && !spare.zeroed);
-        let unfit = ready.into_iter().chain(unfit_spare.map(|spare| spare.number)).collect();
+        let spares = std::mem::take(&mut self.spare);
+        let (fit, unfit): (Vec<_>, Vec<_>) =
+            spares.into_iter().partition(|spare| self.fits(spare, synced));
+        self.spare = fit;
+        let unfit = ready.into_iter().chain(unfit.iter().map(|spare| spare.number)).collect();
         if let Some(spare) = self.spare.pop() {
             assert!(spare.number < number, "segment {number} recycles the later {spare:?}");
             assert!(spare.zeroed || !synced, "{spare:?} is recycled for synced groups");
@@ -272,8 +309,8 @@ impl Ring {
 
     /// Removes and returns all spares but the one that is recycled next.
     pub(super) fn surplus(&mut self, synced: bool) -> Vec<SegmentInfo> {
-        let fits = |spare: &SegmentInfo| spare.zeroed || !synced;
-        let next = self.spare.iter().rposition(fits).map(|at| self.spare.remove(at));
+        let next = self.spare.iter().rposition(|spare| self.fits(spare, synced));
+        let next = next.map(|at| self.spare.remove(at));
         let surplus = std::mem::take(&mut self.spare);
         self.spare.extend(next);
         surplus
@@ -377,6 +414,34 @@ mod tests {
             assert_eq!(sizes(&mut ring, synced, 3), [128, 4096, 4096]);
             assert_eq!(ring.next_need(synced).carried_bytes, cell_bytes);
         }
+    }
+
+    /// Goal: a segment that finds no room is made smaller, down to a limit; a larger spare is not
+    /// recycled then, and the request before it is stale. Cells stay what they are.
+    #[test]
+    fn segments_are_small_where_space_is_short() {
+        let mut ring = Ring::new(VecDeque::new(), segment(5), 64 << 20, None);
+        sizes(&mut ring, false, 3);
+        ring.spare.push(SegmentInfo { number: segment(1), bytes: 64 << 20, zeroed: false });
+        let before = ring.missing(false).expect("none is ready");
+        let mut limits = Vec::new();
+        while ring.lower_limit(false) {
+            limits.push(ring.next_need(false).carried_bytes >> 10);
+        }
+        assert_eq!(limits, [16384, 4096, 1024, 512]);
+        assert!(ring.begin(false, before).is_none());
+        let next = begin(&mut ring, false).expect("none is ready");
+        assert!(next.spare.is_none() && next.unfit == [segment(1)]);
+        assert_eq!(next.info.bytes, 512 << 10);
+        ring.preparing = false;
+        for limit in [2, 8, 32, 64, 64] {
+            ring.raise_limit();
+            assert_eq!(sizes(&mut ring, false, 2)[1], limit << 10);
+        }
+        let mut cells = Ring::new(VecDeque::new(), segment(1), 1 << 20, Some(8 << 20));
+        sizes(&mut cells, false, 1);
+        assert!(!cells.lower_limit(false));
+        assert_eq!(cells.next_need(false).carried_bytes, 8 << 20);
     }
 
     /// Goal: segments are small at first; zeroed ones grow in small steps.

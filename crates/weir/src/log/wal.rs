@@ -505,6 +505,17 @@ impl Wal {
         Ok(())
     }
 
+    /// Lets the next segment be a step larger than the last one had to be.
+    pub(crate) fn raise_limit(&self) {
+        self.ring.lock().raise_limit();
+    }
+
+    /// Makes the next segment smaller than it would be, where space is short; false if it is small
+    /// already.
+    pub(crate) fn lower_limit(&self) -> bool {
+        self.ring.lock().lower_limit(self.synced_once.load(Ordering::Relaxed))
+    }
+
     /// The need of the next segment; its `carried_bytes` include the room of the active one.
     pub(crate) fn next_segment_need(&self) -> SegmentNeed {
         let need = self.ring.lock().next_need(self.synced_once.load(Ordering::Relaxed));

@@ -51,6 +51,11 @@ pub(super) trait RunsPolicy: Send + Sync {
         Pressure { l0_runs: most, l0_trigger: runs_max(shape), ..Pressure::default() }
     }
 
+    /// As [`Policy::level_0_merge_bytes`].
+    fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
+        shape.levels[Level::ZERO].bytes()
+    }
+
     /// What is wrong with the form of a tree at rest; one sentence each.
     fn check_form(&self, shape: &Shape) -> Vec<String>;
 }
@@ -75,6 +80,10 @@ impl<P: RunsPolicy> Policy for OfRuns<P> {
 
     fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
         plan::by_size(shape, merge)
+    }
+
+    fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
+        self.0.level_0_merge_bytes(shape)
     }
 
     fn filter_bits(&self, shape: &Shape, level: Level, entries: u64) -> f32 {

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use crate::base::ids::Level;
 use crate::base::limits::LEVELS;
-use crate::compaction::policy::geometry::Placed;
+use crate::compaction::policy::geometry::{Placed, placed_data};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
 use crate::compaction::policy::{L0_SLACK, Pressure};
 use crate::compaction::task::Reason;
@@ -47,6 +47,17 @@ impl RunsPolicy for SizeTiered {
     fn load(&self, shape: &Shape) -> Pressure {
         let l0_trigger = runs_cap(shape).div_ceil(L0_SLACK);
         Pressure { l0_runs: runs::count_all(shape), l0_trigger, ..Pressure::default() }
+    }
+
+    /// What the next flush makes due, of runs that are similar to it: fewer than make a merge, or
+    /// that is due already. Level 0 may have larger ones, which stay there for an older one's sake.
+    fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
+        let large = shape.options.write_buffer_bytes.saturating_mul(2);
+        let newest = placed_data(shape, Level::ZERO).take(runs::runs_max(shape));
+        newest
+            .map(|run| run.bytes())
+            .take_while(|&bytes| bytes <= large)
+            .fold(0, u64::saturating_add)
     }
 
     fn check_form(&self, shape: &Shape) -> Vec<String> {
