@@ -17,7 +17,7 @@ pub(crate) struct FormatArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
     /// Bytes of a slot, the unit in which tables take space: a power of two, 64k to 1g [default:
-    /// 1m, and less for a size below 4g]
+    /// 1m, and less for a size below 16g]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     slot_size: Option<u64>,
     /// Bytes of the write-ahead log's area, at least 1m [default: a sixteenth, at most 256m]

@@ -7,6 +7,7 @@
 
 mod bench;
 mod demo;
+mod destroy;
 mod df;
 mod failure;
 mod format;
@@ -69,6 +70,9 @@ enum Command {
     /// Make a damaged store openable again, keeping all of it that can be read
     #[command(after_help = EXIT_CODES)]
     Repair(repair::RepairArgs),
+    /// Remove a store: its files, or what makes a file or a device one
+    #[command(after_help = EXIT_CODES)]
+    Destroy(destroy::DestroyArgs),
     /// Run benchmark workloads on this machine
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", bench::WORKLOADS))]
     Bench(bench::BenchArgs),
@@ -115,6 +119,7 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
         Command::Df(args) => df::run(args, out),
         Command::Verify(args) => verify::run(args, out),
         Command::Repair(args) => repair::run(args, out),
+        Command::Destroy(args) => destroy::run(args, out),
         Command::Bench(args) => bench::run(args, &interrupt, out),
     }
 }

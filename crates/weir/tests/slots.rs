@@ -306,3 +306,132 @@ fn the_unit_of_the_log_is_chosen() {
     }
     assert!(held[0] >= 5 * held[1] && held[1] >= held[2], "{held:?}");
 }
+
+/// A store of some tables in a file of `size` bytes; its keys.
+fn filled(path: &Path, size: u64) -> u64 {
+    formatted(path, size).unwrap();
+    let db = Db::open(path).unwrap();
+    for n in 0..5000 {
+        db.put(n.to_string(), vec![hash(n); 300]).unwrap();
+    }
+    db.flush().unwrap();
+    db.compact_range(..).unwrap();
+    db.close().unwrap();
+    5000
+}
+
+/// Goal: advice about damage names the store, whose path is a file's. Method: the checksums of both
+/// superblocks; then one bit of a table.
+#[test]
+fn advice_names_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    filled(&path, 64 * MIB);
+    let sound = std::fs::read(&path).unwrap();
+    let advice = format!("`weir repair {}`", path.display());
+    let mut damaged = sound.clone();
+    for at in [100, (1 << 20) + 100] {
+        damaged[at] ^= 1;
+    }
+    std::fs::write(&path, &damaged).unwrap();
+    let refused = Db::open(&path).expect_err("both superblocks are damaged");
+    assert_eq!(refused.kind(), ErrorKind::Corruption, "{refused}");
+    assert!(refused.to_string().contains(&advice), "{refused}");
+    let report = Db::repair(&path).unwrap();
+    assert!(report.unnamed && report.lost_tables.is_empty(), "{report}");
+    std::fs::write(&path, &sound).unwrap();
+    let db = Db::open(&path).unwrap();
+    let description = db.describe();
+    let mut runs = description.keyspaces[0].levels.iter().flat_map(|level| &level.runs);
+    let table = &runs.next().unwrap().tables[0];
+    let (uid, bytes) = (table.uid, table.bytes);
+    db.close().unwrap();
+    // Somewhere in its only extent.
+    let at = sound.windows(8).rposition(|bytes| bytes == b"WEIRTAIL").unwrap() as u64 - bytes / 2;
+    let mut damaged = sound.clone();
+    damaged[at as usize] ^= 1;
+    std::fs::write(&path, &damaged).unwrap();
+    let db = Db::builder(&path).read_only(true).open().unwrap();
+    let found = db.verify().unwrap();
+    let damage = found.damages.first().unwrap_or_else(|| panic!("table {uid} seems sound"));
+    assert!(damage.to_string().contains(&advice), "{damage}");
+}
+
+/// Goal: a file that was cut off behind its logs is read, and a repair makes it as long again; one
+/// that was cut off before is neither. Method: free slots cut off; then those of tables.
+#[test]
+fn a_file_that_was_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    let keys = filled(&path, 64 * MIB);
+    let cut = |bytes: u64| {
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(bytes).unwrap();
+    };
+    cut(64 * MIB - 1);
+    let refused = Db::open(&path).expect_err("it was cut off");
+    assert_eq!(refused.kind(), ErrorKind::Corruption, "{refused}");
+    assert!(refused.to_string().contains("cut off"), "{refused}");
+    let db = Db::builder(&path).read_only(true).open().unwrap();
+    assert_eq!(db.iter().count() as u64, keys);
+    db.close().unwrap();
+    let report = Db::repair(&path).unwrap();
+    assert!(report.healthy, "{report}");
+    let db = Db::open(&path).unwrap();
+    assert_eq!(db.iter().count() as u64, keys);
+    db.close().unwrap();
+    // Into the first table.
+    let space = Db::builder(&path).read_only(true).open().unwrap().slot_space().unwrap();
+    cut(64 * MIB - (space.slots - 2) * space.slot_bytes);
+    let report = Db::repair(&path).unwrap();
+    assert!(report.lost_data() && !report.lost_tables.is_empty(), "{report}");
+    let db = Db::open(&path).unwrap();
+    assert!(db.verify().unwrap().damages.is_empty());
+    db.close().unwrap();
+    cut(3 * MIB);
+    let refused = Db::builder(&path).read_only(true).open().expect_err("its logs are gone");
+    assert!(refused.to_string().contains("cut off"), "{refused}");
+    Db::repair(&path).expect_err("its logs are gone");
+}
+
+/// Goal: a store that was removed leaves a file that is formatted like any, and nothing that a
+/// repair brings back.
+#[test]
+fn what_was_destroyed_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    filled(&path, 64 * MIB);
+    Db::destroy(&path).unwrap();
+    Db::repair(&path).expect_err("there is nothing to repair");
+    format(&path, &FormatOptions::new()).unwrap();
+    let db = Db::open(&path).unwrap();
+    assert!(db.is_empty().unwrap());
+    db.close().unwrap();
+}
+
+/// Goal: the space of a copy's holes is the store's from its first opening on.
+#[test]
+fn holes_of_a_copy_are_filled() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("store.weir"), dir.path().join("copy.weir"));
+    let keys = filled(&path, 64 * MIB);
+    let bytes = std::fs::read(&path).unwrap();
+    let file = std::fs::File::create(&copy).unwrap();
+    file.set_len(bytes.len() as u64).unwrap();
+    for (at, piece) in bytes.chunks(4096).enumerate().filter(|(_, p)| p.iter().any(|&b| b != 0)) {
+        file.write_all_at(piece, at as u64 * 4096).unwrap();
+    }
+    let taken = || std::fs::metadata(&copy).unwrap().blocks() * 512;
+    if taken() >= bytes.len() as u64 {
+        println!("skipped: the file system of the temporary directory makes no holes");
+        return;
+    }
+    let db = Db::builder(&copy).read_only(true).open().unwrap();
+    db.close().unwrap();
+    assert!(taken() < bytes.len() as u64, "an opening for reading changes nothing");
+    let db = Db::open(&copy).unwrap();
+    assert!(taken() >= bytes.len() as u64, "{} of {}", taken(), bytes.len());
+    assert_eq!(db.iter().count() as u64, keys);
+    db.close().unwrap();
+}

@@ -1,9 +1,8 @@
 // FORMAT: docs/format/log.md sha=a735f702c580
 //! LSM objects (tables, logs, one root) as bytes on a device.
 //!
-//! Not here: version edits, key order. The form is a directory (`files`); a raw device or one
-//! pre-allocated file (LDS) is to be a second one behind the same traits. Every form passes the
-//! tests in `contract`.
+//! Not here: version edits, key order. The form is a directory (`files`), or a raw device or one
+//! pre-allocated file (`slots`, LDS). Both pass the tests in `contract`.
 //!
 //! Invariants: (1) a table uid or log number is never used twice; creation is exclusive; (2) a
 //! table whose writer `finish`ed is durable under its name; (3) `write_root_record` is atomic:
@@ -342,6 +341,12 @@ pub trait RepairStorage: Storage {
     /// [`written_tables`](Self::written_tables).
     fn begin_rebuild(&self, spoilt: bool) {
         let _ = spoilt;
+    }
+    /// Where the root record is lost, with all that told where it was: the newest version log, if
+    /// no other one can have been in use. `None` in a form in which the root record is an object
+    /// like others.
+    fn unnamed_log(&self) -> Option<SegmentNumber> {
+        None
     }
     /// Renames an object that cannot be read, durably. Its new name; `None` if it does not exist.
     fn set_aside(&self, object: Object) -> Result<Option<String>>;

@@ -189,6 +189,7 @@ impl Location {
     ) -> Result<Arc<dyn Storage>> {
         let mode = if options.read_only { Mode::Read } else { Mode::ReadWrite };
         if let Some(ground) = self.ground(mode)? {
+            self.keep_allocated(&ground, mode)?;
             let (file, slots) = (counted_file(ground.file, io), counted_file(ground.slots, io));
             let ground = Ground { file, slots, ..ground };
             let slots = Slots::open(ground, options.read_only, discards)?;
@@ -218,6 +219,30 @@ impl Location {
         Ok(Arc::new(Files::open(dir, options)?))
     }
 
+    /// Gives a store's file the space of its holes, which a copy may have: its slots are its own,
+    /// and nobody else fills them (H36).
+    ///
+    /// # Errors
+    /// `NoSpace` if the file system has too little for that; the device's.
+    fn keep_allocated(&self, ground: &Ground, mode: Mode) -> Result<()> {
+        let is_file = matches!(self, Self::Path(path) if ground::kind_of(path) == PathKind::File);
+        let bytes = ground.file.len()?;
+        if mode == Mode::Read || !is_file || !Slots::is_store(ground)? {
+            return Ok(());
+        }
+        ground.file.reserve(bytes).map_err(|error| {
+            if error.kind() != ErrorKind::NoSpace {
+                return error;
+            }
+            let path = ground.file.path();
+            let what = format!(
+                "{path} has holes, as copies have, and its file system has no room for all of its \
+                 {bytes} bytes; free space there, or open the store with `read_only`"
+            );
+            Error::with_source(ErrorKind::NoSpace, what, error)
+        })
+    }
+
     /// Opens a damaged store for a repair, with or without a root, and locks it. `keep_in`: the
     /// directory for copies of what is damaged, of a store in slots.
     ///
@@ -230,7 +255,7 @@ impl Location {
             if let Some(dir) = keep_in {
                 ground.aside = Some(self.aside_in(dir)?);
             }
-            return Ok(Arc::new(Slots::open(ground, false, false)?));
+            return Ok(Arc::new(Slots::open_damaged(ground)?));
         }
         if keep_in.is_some() {
             let what = "a store in a directory keeps what is damaged there itself; leave out the \

@@ -259,6 +259,8 @@ pub(super) struct Prefix {
     pub(super) started: bool,
     /// Whether it holds the whole base.
     pub(super) whole_base: bool,
+    /// The last group of the base, if it does.
+    pub(super) base_lsn: Lsn,
     /// Edits after the base.
     pub(super) edits: u64,
     /// What ends it; `None` if it is the whole log.
@@ -422,6 +424,7 @@ pub(super) fn read_with(
         places: Places::default(),
         started: false,
         whole_base: false,
+        base_lsn: Lsn::ZERO,
         edits: 0,
         damage: None,
         list_fault: None,
@@ -435,10 +438,13 @@ pub(super) fn read_with(
         reader.take(&group)?;
         let prefix = &mut reader.prefix;
         prefix.edits += u64::from(prefix.whole_base);
-        prefix.whole_base |= match base_lsn {
+        let ends_base = match base_lsn {
             Some(lsn) => group.lsn >= lsn,
             None => prefix.root.opening > 0,
         };
+        if ends_base && !prefix.whole_base {
+            (prefix.whole_base, prefix.base_lsn) = (true, group.lsn);
+        }
         Ok(())
     });
     let summed = if reader.is_unfit { Ok(()) } else { reader.apply_sum() };

@@ -42,6 +42,8 @@ pub(crate) struct Salvage {
     pub(crate) whole: bool,
     /// Number of the log of `root`; 0 if there is none.
     pub(crate) log: SegmentNumber,
+    /// The root record that names the log of `root`, if that has a whole base.
+    pub(crate) record: Option<RootRecord>,
     /// Number of the log that the root record names; 0 if that is lost.
     pub(crate) named: SegmentNumber,
     /// The fault of the root record, if any.
@@ -113,6 +115,7 @@ pub(crate) fn salvage(context: &Context, finds_all_tables: bool) -> Result<Salva
             seed_known: false,
             whole: false,
             log: SegmentNumber::ZERO,
+            record: None,
             named: number_named,
             root_fault,
             log_fault: None,
@@ -125,12 +128,15 @@ pub(crate) fn salvage(context: &Context, finds_all_tables: bool) -> Result<Salva
     for table in prefix.root.tables() {
         listed_only.remove(&table.meta().uid);
     }
+    let Source { number: version_log, lineage, opening, nonce, .. } = source;
+    let record = RootRecord { lineage, version_log, opening, base_lsn: prefix.base_lsn, nonce };
     Ok(Salvage {
         root: prefix.root,
         lineage: Some(source.lineage),
         seed_known: prefix.started,
         whole: prefix.whole_base,
         log: source.number,
+        record: Some(record).filter(|_| prefix.whole_base),
         named: number_named,
         root_fault,
         log_fault: prefix.damage,

@@ -17,7 +17,8 @@
 //!    that lists alone name are left out if the tables that they were merged into are all sound.
 //!
 //! Where only a version tells which tables live, nothing shows which edits are lost. No log counts
-//! there but the one that the root record names, which stays in place until the new one is there;
+//! there but the one that the root record names (or where both superblocks are lost the newest,
+//! which the report tells), which stays in place until the new one is there;
 //! and if it lost its end that is a loss, whatever else is sound. Case 4 is refused there, unless
 //! it is asked for (`written`): it takes every table that was not written over (H72). Where an
 //! older version log tells names and options, the new one goes over the one that cannot be used, of
@@ -68,7 +69,7 @@ use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext, NewUid};
 use crate::compaction::policy::Placement;
 use crate::db::Builder;
 use crate::db::log_start::check_log_starts;
-use crate::log::{LogPosition, LogSource, check_ours, is_blank};
+use crate::log::{LogPosition, LogSource, check_ours, is_blank, peek};
 use crate::options::{DbOptions, Options};
 use crate::storage::open::Location;
 use crate::storage::{LogKind, Object, RepairStorage, Storage, check_ahead};
@@ -239,7 +240,8 @@ impl Repair {
         let faults = faults.chain(&salvage.list_fault);
         self.report.structure = faults.cloned().collect();
         let all_are_found = self.aside.finds_all_tables();
-        if !salvage.whole || (!all_are_found && salvage.log != salvage.named) {
+        let named = self.named_log(&salvage)?;
+        if !salvage.whole || (!all_are_found && salvage.log != named) {
             return self.rebuild(salvage);
         }
         self.report.rolled_back = !all_are_found && salvage.log_fault.is_some();
@@ -274,6 +276,27 @@ impl Repair {
             return Ok(());
         }
         self.keep(salvage, bad, &log, &segments)
+    }
+
+    /// The version log that counts where nothing but a version tells which tables live: the one
+    /// that the root record names. Where that is lost, with all that told where it was, the log
+    /// that has the greatest number, or the one before it of the same opening: both began with the
+    /// same root, and that one may have gone on. The report says so, and a root record is made
+    /// for it first of all: from then on the store is damaged in no other way than others are.
+    fn named_log(&mut self, salvage: &Salvage) -> Result<SegmentNumber> {
+        let newest = self.aside.unnamed_log();
+        let (Some(newest), Some(record)) = (newest, salvage.record.filter(|_| salvage.whole))
+        else {
+            return Ok(salvage.named);
+        };
+        let peeked = peek(&*self.storage, LogKind::Versions, newest)?;
+        let same = peeked.is_some_and(|peeked| peeked.opening == record.opening);
+        if salvage.log != newest && !same {
+            return Ok(newest);
+        }
+        self.report.unnamed = true;
+        self.storage.write_root_record(&record.encode(), salvage.log)?;
+        Ok(salvage.log)
     }
 
     fn context(&self) -> Context {

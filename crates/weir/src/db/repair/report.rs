@@ -83,6 +83,10 @@ pub struct RepairReport {
     /// The end of the version log was lost where nothing else tells what it said, so the tree is an
     /// earlier one: entries may be lost, and deleted keys, or dropped keyspaces, may be back.
     pub rolled_back: bool,
+    /// Both superblocks were lost, which name the version log in use: the newest one was taken. If
+    /// the store used another one, which only a crash at the end of its last opening can have left,
+    /// the tree is an earlier one, as in `rolled_back`.
+    pub unnamed: bool,
     /// The tree was rebuilt from what lies in the slots of a file or a device, whether it was
     /// obsolete or not ([`RepairOptions::from_trailers`](crate::RepairOptions::from_trailers)).
     pub from_trailers: bool,
@@ -131,7 +135,7 @@ impl RepairReport {
     pub fn lost_data(&self) -> bool {
         let all_kept = self.lost_tables.iter().all(LostTable::is_whole);
         // A table whose trailers are all damaged leaves no trace.
-        let unknown = self.rolled_back || self.from_trailers;
+        let unknown = self.rolled_back || self.unnamed || self.from_trailers;
         unknown || !all_kept || !self.lost_log.is_empty()
     }
 }
@@ -188,6 +192,14 @@ impl fmt::Display for RepairReport {
                 "the tree is an earlier one: changes at the end of the version log are lost, and \
                  nothing else tells what they were; entries may be lost, and keys that were \
                  deleted or keyspaces that were dropped may be back"
+            )?;
+        }
+        if self.unnamed {
+            writeln!(
+                f,
+                "both superblocks were lost, and the newest version log was taken for the one in \
+                 use; if that was another one, entries may be lost, and keys that were deleted or \
+                 keyspaces that were dropped may be back"
             )?;
         }
         if self.from_trailers {

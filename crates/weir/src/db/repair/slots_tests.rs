@@ -80,6 +80,67 @@ fn an_older_version_log_is_not_used() {
     assert!(disk.read_all(NAME).expect("read") == before, "a refused repair has written");
 }
 
+/// Goal: a store that lost both superblocks is found again by the heads of its version log, and
+/// says that it was; an opening refuses it, and so does formatting. Method: copies overwritten with
+/// zeros and with garbage; one head lost as well, the one in use and the other one.
+#[test]
+fn both_superblocks_are_found_again() {
+    let all = contents(&store());
+    for fill in [0, 0xff] {
+        let disk = store();
+        overwrite(&disk, 0, &[fill; PAGE as usize]);
+        overwrite(&disk, 1 << 20, &[fill; PAGE as usize]);
+        let opened = builder(&disk).open().map(drop).expect_err("it has no superblock");
+        let kinds = [ErrorKind::InvalidArgument, ErrorKind::Corruption];
+        assert!(kinds.contains(&opened.kind()), "{opened}");
+        assert!(opened.to_string().contains("repair"), "{opened}");
+        let formatted = format_in(&disk.dir(), NAME, 32 << 20, &FormatOptions::default());
+        formatted.expect_err("it may be repaired");
+        let report = builder(&disk).repair().expect("repaired");
+        assert!(report.unnamed && report.lost_data() && !report.rebuilt, "{report}");
+        assert!(report.lost_tables.is_empty() && report.lost_log.is_empty(), "{report}");
+        assert!(contents(&disk) == all, "fill {fill}");
+        assert!(builder(&disk).repair().expect("sound").healthy);
+    }
+    for half in HALVES {
+        let disk = store();
+        for at in [0, 1 << 20, half] {
+            overwrite(&disk, at, &[0xff; PAGE as usize]);
+        }
+        let before = disk.read_all(NAME).expect("read");
+        let refused = builder(&disk).repair().expect_err("its log may be the one in use");
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        assert!(disk.read_all(NAME).expect("read") == before, "a refused repair has written");
+        let how = RepairOptions::default().from_trailers(true);
+        let report = builder(&disk).repair_with(how).expect("from trailers");
+        assert!(report.from_trailers, "{report}");
+        assert!(contents(&disk).len() >= all.len(), "half {half}");
+    }
+}
+
+/// Goal: a repair of such a store that is cut off can be repeated. Method: power cuts at each
+/// change of it, of which the disk keeps what was synced, and all.
+#[test]
+fn a_repair_of_lost_superblocks_can_be_cut_off() {
+    let all = contents(&store());
+    let disk = store();
+    overwrite(&disk, 0, &[0; PAGE as usize]);
+    overwrite(&disk, 1 << 20, &[0; PAGE as usize]);
+    let disk = disk.recorded();
+    builder(&disk).repair().expect("repaired");
+    let mut replayer = disk.replayer();
+    for boundary in 0..=replayer.len() {
+        replayer.go_to(boundary);
+        for policy in CrashPolicy::ALL {
+            let image = replayer.image(policy, boundary as u64);
+            let report = builder(&image).repair();
+            let report = report.unwrap_or_else(|e| panic!("{boundary}, {policy:?}: {e}"));
+            assert!(report.lost_tables.is_empty(), "{boundary}, {policy:?}: {report}");
+            assert!(contents(&image) == all, "{boundary}, {policy:?}");
+        }
+    }
+}
+
 /// Goal: the head of the half in use is not needed: the superblock says which log is there.
 #[test]
 fn a_damaged_head_of_the_version_log_costs_nothing() {

@@ -28,6 +28,8 @@ pub(super) const HEAD_BYTES: u64 = PAGE_BYTES as u64;
 pub(super) struct Cells {
     kind: LogKind,
     uuid: Uuid,
+    /// What each head says of the device, besides.
+    layout: Vec<u8>,
     /// The parts of the device, of equal size.
     parts: Vec<Cell>,
     state: Mutex<State>,
@@ -86,7 +88,12 @@ impl Cells {
             held.iter_mut().skip(cell).take(1).for_each(|held| *held = Some(number));
         }
         let state = Mutex::new(State { held, turn });
-        Ok(Self { kind, uuid, parts, state })
+        Ok(Self { kind, uuid, layout: Vec::new(), parts, state })
+    }
+
+    /// Lets heads say this of the device, too.
+    pub(super) fn with_layout(self, layout: Vec<u8>) -> Self {
+        Self { layout, ..self }
     }
 
     /// Bytes that each log has.
@@ -161,7 +168,8 @@ impl Cells {
     fn claim(&self, state: &mut State, cell: usize, number: SegmentNumber) -> Result<()> {
         state.held[cell] = None;
         state.turn += 1;
-        let head = LogHead { kind: self.kind, number, turn: state.turn }.encode(&self.uuid);
+        let head = LogHead { kind: self.kind, number, turn: state.turn };
+        let head = head.encode(&self.uuid, &self.layout);
         self.parts[cell].file.write_at(&head, 0).map_err(Error::leaving_nothing_unknown)?;
         state.held[cell] = Some(number);
         Ok(())

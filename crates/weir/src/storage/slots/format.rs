@@ -22,11 +22,12 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Where the areas begin: behind both superblocks.
-const AREAS_OFFSET: u64 = 2 * MIB;
+pub(super) const AREAS_OFFSET: u64 = 2 * MIB;
 /// The smallest device: less would be all areas and hardly a slot.
 const DEVICE_BYTES_MIN: u64 = 8 * MIB;
-/// Slots that a small device has by default.
-const SLOTS_WANTED: u64 = 4096;
+/// Slots that a small device has by default: tables leave half of their last one empty, and for
+/// what is kept back for merges each table counts as one that leaves all of it.
+const SLOTS_WANTED: u64 = 16_384;
 const SLOT_BYTES_MIN: u64 = 64 * KIB;
 const SLOT_BYTES_MAX: u64 = 1 << 30;
 /// Zeros of logs are written in pieces of a page: the page cache keeps a file in folios as large as
@@ -68,8 +69,8 @@ pub struct FormatOptions {
     /// Bytes of a slot, the unit in which tables take space: a power of two from 64 KiB to 1 GiB. A
     /// table takes whole slots: with tables of 32 MiB, slots of 1 MiB waste some 2 % of the space,
     /// with those of eight slots, which are the smallest beside a small cache, some 6 %, and slots
-    /// as large as tables some 10 %. Default: 1 MiB, and less below 4 GiB, so that there are 4,096
-    /// slots.
+    /// as large as tables some 10 %. Default: 1 MiB, and less below 16 GiB, so that there are
+    /// 16,384 slots.
     pub slot_bytes: Option<u64>,
     /// Bytes of the area of the write-ahead log, at least 1 MiB. Default: a sixteenth of the
     /// device, at most 256 MiB. No value can be larger than a quarter of it.
@@ -260,7 +261,7 @@ pub(super) fn new_uuid() -> Uuid {
 /// `InvalidArgument` as [`FormatOptions::layout`], before anything is changed; the device's.
 pub(super) fn format(device: &Arc<dyn File>, options: &FormatOptions, uuid: Uuid) -> Result<()> {
     let first = options.layout(device.len()?, uuid)?;
-    Superblocks::wipe(&**device)?;
+    Superblocks::wipe(device)?;
     for area in &first.areas {
         if area.kind != AreaKind::Slots || options.zero {
             let piece = if area.kind == AreaKind::Slots { MIB } else { LOG_PIECE };
@@ -302,7 +303,7 @@ pub(crate) fn content_of(device: &Arc<dyn File>) -> Result<Option<&'static str>>
     }
     // Where its superblocks are lost, its logs may not be.
     let mut head = [0; PAGE_BYTES];
-    let got = device.read_at(&mut head, 2 * MIB)?;
+    let got = device.read_at(&mut head, AREAS_OFFSET)?;
     if head[..got].starts_with(&HEAD_MAGIC) {
         return Ok(Some("what was a Weir store: its superblocks are lost, and its logs are not"));
     }

@@ -9,12 +9,14 @@
 //! ended (H30, H77): until then it is leaving; (3) a uid has slots once; (4) what cannot be taken
 //! in whole is not taken at all.
 //!
-//! Allocation is next-fit, from behind the last one: it writes evenly, and leaves what was freed
-//! alone as long as it can. A table that grows goes on behind its last slot if that is free; one
+//! Allocation is next-fit, from behind the last one, and with each opening from the first slot on:
+//! while it is open a store leaves what was freed alone as long as it can, and what openings write
+//! in turn are slots that were written before, which cost a file system no metadata (H36). A table that grows goes on behind its last slot if that is free; one
 //! run of slots is preferred, several are accepted.
 //!
-//! Source: LDS §3.2 (reserve, acquire, forfeit). We differ: a table reserves the slots that it is
-//! expected to need when it is begun (H41), and has several.
+//! Source: LDS §3.2 (reserve, acquire, forfeit). We differ: a table has several slots, and reserves
+//! some when it is begun and more as it grows. That there are enough for a whole job is seen to
+//! before it begins (H41, `db::space_checks`).
 
 use std::collections::BTreeMap;
 

@@ -39,6 +39,7 @@ mod ahead;
 mod cells;
 mod flush;
 pub mod format;
+mod lost;
 mod map;
 mod page;
 mod repair;
@@ -66,6 +67,15 @@ pub(crate) struct Ground {
     pub(crate) lock: Box<dyn Lock>,
     /// Where a repair keeps what it replaces.
     pub(crate) aside: Option<Aside>,
+}
+
+/// How a store is opened.
+struct Mode {
+    read_only: bool,
+    /// The device is told of slots that become free.
+    discards: bool,
+    /// A file that was cut off gets its length back, with zeros.
+    extends: bool,
 }
 
 /// What the slots and areas of a store in a file or on a device hold.
@@ -117,6 +127,9 @@ pub(crate) struct Slots {
     aside: Option<Aside>,
     /// Whether a repair gave up the version log that the root record names.
     spoilt: AtomicBool,
+    /// Where both superblocks were lost: the newest version log, if that is known, and the half
+    /// that has the newest head.
+    lost: Option<(Option<SegmentNumber>, u8)>,
 }
 
 impl Slots {
@@ -133,7 +146,16 @@ impl Slots {
             let what = format!("{path} holds no Weir store; nothing was changed");
             return Err(Error::invalid(what));
         }
-        Superblocks::wipe(&*whole)
+        Superblocks::wipe(&whole)
+    }
+
+    /// Whether there is a sound superblock.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn is_store(ground: &Ground) -> Result<bool> {
+        let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
+        Ok(Superblocks::has_sound_copy(&*whole))
     }
 
     /// Makes a file or a device a store.
@@ -181,42 +203,81 @@ impl Slots {
     /// `InvalidArgument` if it was never formatted; `Corruption` if its superblocks are damaged or
     /// it is shorter than they say; `Unsupported` for a newer format; the device's.
     pub(crate) fn open(ground: Ground, read_only: bool, discards: bool) -> Result<Self> {
+        let superblocks = |device| Ok((Superblocks::open(device)?, None));
+        Self::open_with(ground, Mode { read_only, discards, extends: false }, superblocks)
+    }
+
+    /// Opens a damaged store: one that has lost its superblocks, too, if the version log's heads
+    /// tell what they said.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn open_damaged(ground: Ground) -> Result<Self> {
+        let mode = Mode { read_only: false, discards: false, extends: true };
+        Self::open_with(ground, mode, lost::open)
+    }
+
+    fn open_with(
+        ground: Ground,
+        Mode { read_only, discards, extends }: Mode,
+        superblocks: impl FnOnce(Arc<dyn File>) -> Result<(Option<Superblocks>, Option<lost::Found>)>,
+    ) -> Result<Self> {
         let flusher = Arc::default();
         let (file, slots) =
             (Flushed::over(ground.file, &flusher), Flushed::over(ground.slots, &flusher));
         let ground = Ground { file, slots, ..ground };
         let path = ground.file.path();
         let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
-        let Some(superblocks) = Superblocks::open(whole)? else {
+        let (superblocks, found) = superblocks(whole)?;
+        let Some(superblocks) = superblocks else {
             let what = format!(
                 "{path} is not a directory, and holds no store: it has no superblock; if it was \
-                 one, both are lost, which cannot be repaired: restore a copy; otherwise name a \
-                 directory, or make this one a store (`weir format`)"
+                 one, both are lost, and its version log may still tell what they said: repair it \
+                 (`weir repair`), or restore a copy; otherwise name a directory, or make this one \
+                 a store (`weir format`)"
             );
             return Err(Error::invalid(what));
         };
         let superblock = superblocks.current();
         let (uuid, log_unit) = (superblock.uuid, superblock.log_unit);
         let bytes = ground.file.len()?;
-        let end = superblock.areas.iter().map(|area| area.offset + area.bytes).max().unwrap_or(0);
-        if end > bytes {
+        let end_of = |area: &Area| area.offset + area.bytes;
+        let end = superblock.areas.iter().map(end_of).max().unwrap_or(0);
+        let tables = superblock.areas.iter().filter(|area| area.kind == AreaKind::Slots);
+        let cuts_tables_only = tables.map(|area| area.offset).min().is_some_and(|at| bytes >= at);
+        if end > bytes && !(cuts_tables_only && (read_only || extends)) {
             let what = format_args!(
-                "it has {bytes} bytes, and its areas reach to {end}: it was cut off; restore it \
-                 from a copy"
+                "it has {bytes} bytes, and its areas reach to {end}: it was cut off; where that \
+                 cut no more than tables, what is left can be read (`read_only`) and repaired"
             );
-            return Err(Error::corruption(path, bytes, what));
+            return Err(Error::corruption(superblock::name_in(&path), bytes, what));
+        }
+        if end > bytes && extends {
+            ground.file.reserve(end).map_err(|error| {
+                let what = format!(
+                    "{path} was cut off at {bytes} of {end} bytes, and cannot be made longer again \
+                     for a repair ({error}); copy it to a file or a device that has room for that, \
+                     and repair the copy"
+                );
+                Error::with_source(error.kind(), what, error)
+            })?;
         }
         let versions = |area: &Area| cell_of(&ground, area, FileClass::Versions);
         let halves = [AreaKind::FirstHalf, AreaKind::SecondHalf]
             .map(|kind| area_of(superblock, kind, &path).map(|area| versions(&area)));
         let [first, second] = halves;
         let named = superblock.root.as_ref().map(|root| (usize::from(root.half), root.log));
+        // Where the superblocks are lost, what is left of heads is looked at by `lost`.
+        let lost = found.as_ref().map(|found| (found.log, found.half));
+        let newest = lost.and_then(|(log, half)| Some((usize::from(half), log?)));
+        let named = named.or(newest);
         let halves = Cells::open(LogKind::Versions, uuid, vec![first?, second?], named)?;
+        let halves = halves.with_layout(found.map_or_else(|| superblock.layout(), |f| f.layout));
         let log = area_of(superblock, AreaKind::Log, &path)?;
         let cells = log.bytes / superblock.cell_bytes;
         if !(CELLS_MIN..=CELLS_MAX).contains(&cells) {
             let what = format_args!("a log of {cells} segments, which no formatting makes");
-            return Err(Error::corruption(path, log.offset, what));
+            return Err(Error::corruption(superblock::name_in(&path), log.offset, what));
         }
         let cell = |at: u64| {
             let offset = log.offset + at * superblock.cell_bytes;
@@ -240,6 +301,7 @@ impl Slots {
             closed: Arc::default(),
             aside: ground.aside,
             spoilt: AtomicBool::new(false),
+            lost,
         })
     }
 
@@ -305,7 +367,11 @@ fn area_of(superblock: &Superblock, kind: AreaKind, path: &str) -> Result<Area> 
     let mut extents = superblock.areas.iter().filter(|area| area.kind == kind);
     match (extents.next(), extents.next()) {
         (Some(area), None) if area.space == 0 => Ok(*area),
-        (None, _) => Err(Error::corruption(path, 0, format_args!("it has no area for {kind:?}"))),
+        (None, _) => Err(Error::corruption(
+            superblock::name_in(path),
+            0,
+            format_args!("it has no area for {kind:?}"),
+        )),
         _ => {
             let what = format!(
                 "{path} has areas in several pieces or on other devices, which this version does \
@@ -371,7 +437,9 @@ impl Storage for Slots {
             LogKind::Wal => None,
             LogKind::Versions => {
                 let superblocks = self.superblocks.lock();
-                let named = superblocks.current().root.as_ref().map(|root| usize::from(root.half));
+                let named = superblocks.current().root.as_ref().map(|root| root.half);
+                // The head that tells where everything is stays until a superblock does.
+                let named = named.or(self.lost.map(|(_, half)| half)).map(usize::from);
                 // A repair keeps the half that told it something until its own log counts.
                 named.map(|half| if self.spoilt.load(Ordering::Relaxed) { 1 - half } else { half })
             }

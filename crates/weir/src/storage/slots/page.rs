@@ -27,6 +27,8 @@ const TRAILER_MAGIC: [u8; 8] = *b"WEIRTAIL";
 /// Format of both. 1: the first.
 const PAGE_FORMAT: u32 = 1;
 const CRC_BYTES: usize = 4;
+/// Most bytes of the copy of a superblock's fields in a head, the root record not counted.
+pub(super) const LAYOUT_BYTES_MAX: usize = 1024;
 /// Turns of heads are smaller: no device gets there.
 const TURNS_END: u64 = 1 << 63;
 
@@ -72,32 +74,52 @@ fn sealed(magic: [u8; 8], uuid: &Uuid, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u
     page
 }
 
-/// The content of a page behind its uuid; `None` if it is none of this kind and device.
-fn opened<'a>(page: &'a [u8], magic: &[u8], uuid: &Uuid) -> Option<Reader<'a>> {
+/// The uuid of a page, and its content behind it; `None` if it is none of this kind.
+fn opened<'a>(page: &'a [u8], magic: &[u8]) -> Option<(Uuid, Reader<'a>)> {
     let (covered, stored) = page.split_at_checked(PAGE_BYTES - CRC_BYTES)?;
     let mut reader = Reader::new(covered);
-    let ours = reader.take(magic.len())? == magic
+    let sound = reader.take(magic.len())? == magic
         && Reader::new(stored).u32()? == mask(crc(covered))
-        && reader.u32()? == PAGE_FORMAT
-        && reader.take(uuid.len())? == uuid;
-    ours.then_some(reader)
+        && reader.u32()? == PAGE_FORMAT;
+    let uuid = reader.take(size_of::<Uuid>())?.try_into().ok()?;
+    sound.then_some((uuid, reader))
+}
+
+/// As [`opened`], of this device.
+fn opened_of<'a>(page: &'a [u8], magic: &[u8], uuid: &Uuid) -> Option<Reader<'a>> {
+    opened(page, magic).filter(|(found, _)| found == uuid).map(|(_, reader)| reader)
 }
 
 impl LogHead {
-    /// The page.
-    pub(super) fn encode(&self, uuid: &Uuid) -> Vec<u8> {
+    /// The page, with a copy of what the superblock says of the device, or nothing.
+    pub(super) fn encode(&self, uuid: &Uuid, layout: &[u8]) -> Vec<u8> {
+        assert!(layout.len() <= LAYOUT_BYTES_MAX, "a layout of {} bytes", layout.len());
         let page = sealed(HEAD_MAGIC, uuid, |page| {
             put_u32(page, self.kind as u32);
             put_u64(page, self.number.get());
             put_u64(page, self.turn);
+            put_u32(page, layout.len() as u32);
+            page.extend_from_slice(layout);
         });
         debug_assert_eq!(Self::decode(&page, uuid), Some(*self));
         page
     }
 
+    /// The uuid and the [layout](Self::encode) in a page whose device is not known; `None` if there
+    /// is no head, or none with a layout.
+    pub(super) fn layout(page: &[u8]) -> Option<(Uuid, &[u8])> {
+        let (uuid, mut reader) = opened(page, &HEAD_MAGIC)?;
+        Self::decode(page, &uuid)?;
+        // Kind, number and turn.
+        reader.take(4 + 8 + 8)?;
+        let bytes = reader.u32()?;
+        let layout = reader.take(bytes as usize)?;
+        (!layout.is_empty()).then_some((uuid, layout))
+    }
+
     /// The head in a page; `None` if there is none.
     pub(super) fn decode(page: &[u8], uuid: &Uuid) -> Option<Self> {
-        let mut reader = opened(page, &HEAD_MAGIC, uuid)?;
+        let mut reader = opened_of(page, &HEAD_MAGIC, uuid)?;
         let kind = reader.u32()?;
         let kind =
             [LogKind::Wal, LogKind::Versions].into_iter().find(|&known| known as u32 == kind)?;
@@ -124,7 +146,7 @@ impl Trailer {
 
     /// The trailer in a page; `None` if there is none.
     pub(super) fn decode(page: &[u8], uuid: &Uuid) -> Option<Self> {
-        let mut reader = opened(page, &TRAILER_MAGIC, uuid)?;
+        let mut reader = opened_of(page, &TRAILER_MAGIC, uuid)?;
         let uid = TableUid::stored(reader.u64()?)?;
         let (part, slots, bytes) = (reader.u32()?, reader.u64()?, reader.u64()?);
         let last = match reader.u32()? {
@@ -152,11 +174,16 @@ mod tests {
         let head = LogHead { kind: LogKind::Versions, number: segment(7), turn: 9 };
         let trailer =
             Trailer { uid: uid(5), part: 1, slots: 3, bytes: 1 << 33, last: true, repairs: 7 };
-        let pages = [head.encode(&UUID), trailer.encode(&UUID)];
+        let pages = [head.encode(&UUID, b"a layout"), trailer.encode(&UUID)];
+        assert_eq!(LogHead::layout(&pages[0]), Some((UUID, &b"a layout"[..])));
+        assert_eq!(LogHead::layout(&head.encode(&UUID, &[])), None);
+        assert_eq!(LogHead::layout(&pages[1]), None);
         assert_eq!(LogHead::decode(&pages[0], &UUID), Some(head));
         assert_eq!(Trailer::decode(&pages[1], &UUID), Some(trailer));
         let any = |page: &[u8], uuid: &Uuid| {
-            LogHead::decode(page, uuid).is_some() || Trailer::decode(page, uuid).is_some()
+            LogHead::layout(page).is_some_and(|(found, _)| found == *uuid)
+                || LogHead::decode(page, uuid).is_some()
+                || Trailer::decode(page, uuid).is_some()
         };
         assert!(LogHead::decode(&pages[1], &UUID).is_none());
         assert!(Trailer::decode(&pages[0], &UUID).is_none());

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::TableUid;
+use crate::base::ids::{SegmentNumber, TableUid};
 use crate::device::{Dir, File, FileClass, Mode};
 use crate::storage::files::names::free_name;
 use crate::storage::slots::{Slots, trailers};
@@ -40,9 +40,8 @@ fn plain_name(object: Object) -> String {
 
 fn parse_name(name: &str) -> Option<Object> {
     let number = |text: &str, after: &str| text.strip_suffix(after)?.parse::<u64>().ok();
-    let log = |kind, text: &str| {
-        number(text, ".log").map(|n| Object::Log(kind, crate::base::ids::SegmentNumber::new(n)))
-    };
+    let log =
+        |kind, text: &str| number(text, ".log").map(|n| Object::Log(kind, SegmentNumber::new(n)));
     if name == "root" {
         return Some(Object::Root);
     }
@@ -152,6 +151,10 @@ impl RepairStorage for Slots {
         let generation = self.superblocks.lock().current().generation;
         self.space.repairs.store(generation, Ordering::Relaxed);
         self.spoilt.store(spoilt, Ordering::Relaxed);
+    }
+
+    fn unnamed_log(&self) -> Option<SegmentNumber> {
+        self.lost.and_then(|(log, _)| log)
     }
 
     fn set_aside(&self, object: Object) -> Result<Option<String>> {

@@ -21,7 +21,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::SegmentNumber;
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 use crate::device::File;
-use crate::storage::slots::page::Uuid;
+use crate::storage::slots::format::AREAS_OFFSET;
+use crate::storage::slots::page::{LAYOUT_BYTES_MAX, Uuid};
 use crate::storage::{LOG_UNIT_BYTES, ROOT_RECORD_BYTES_MAX};
 
 /// What synced groups of the write-ahead log may be padded to, in bytes: the page cache's pages,
@@ -60,6 +61,7 @@ const TAG_ROOT_HALF: u64 = 18;
 
 /// Bytes of all fields but the root record, at most: 8 of up to 20 bytes, and the areas.
 const FIELDS_BYTES_MAX: usize = 8 * 20 + AREAS_MAX * 34;
+const _: () = assert!(FIELDS_BYTES_MAX <= LAYOUT_BYTES_MAX);
 const _: () = assert!(
     SUPERBLOCK_HEAD_BYTES + FIELDS_BYTES_MAX + ROOT_RECORD_BYTES_MAX + SUPERBLOCK_CRC_BYTES
         <= SUPERBLOCK_BYTES
@@ -129,8 +131,8 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
-    /// A whole copy.
-    fn encode(&self) -> Vec<u8> {
+    /// All fields but those of the root.
+    pub(super) fn layout(&self) -> Vec<u8> {
         assert!(self.areas.len() <= AREAS_MAX, "{} extents of areas", self.areas.len());
         let mut fields = Vec::new();
         put_field(&mut fields, TAG_UUID, &self.uuid);
@@ -145,6 +147,23 @@ impl Superblock {
             }
             put_field(&mut fields, TAG_AREA, &numbers);
         }
+        fields
+    }
+
+    /// A superblock without a root, of its [layout](Self::layout).
+    ///
+    /// # Errors
+    /// `Corruption`; `Unsupported` for an unknown critical field.
+    pub(super) fn of_layout(fields: &[u8], file: &str) -> Result<Self> {
+        let superblock = Self::decode_fields(fields, file)?;
+        let damaged = |what: &str| Error::corruption(file, 0, format_args!("a {RECORD} {what}"));
+        superblock.check().map_err(damaged)?;
+        Ok(superblock)
+    }
+
+    /// A whole copy.
+    fn encode(&self) -> Vec<u8> {
+        let mut fields = self.layout();
         if let Some(RootCopy { record, log, half }) = &self.root {
             assert!(record.len() <= ROOT_RECORD_BYTES_MAX, "a root of {} bytes", record.len());
             put_field(&mut fields, TAG_ROOT, record);
@@ -293,12 +312,21 @@ pub(super) struct Superblocks {
 }
 
 impl Superblocks {
-    /// Ends an earlier life of a device: it is no store then.
+    /// Ends an earlier life of a device: it is no store then, nor what a repair makes one again by
+    /// the heads of its version log.
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn wipe(device: &dyn File) -> Result<()> {
-        COPY_OFFSETS.iter().try_for_each(|&at| device.write_durable(&[0; SUPERBLOCK_BYTES], at))
+    pub(super) fn wipe(device: &Arc<dyn File>) -> Result<()> {
+        let before = Self::open(Arc::clone(device)).ok().flatten();
+        let halves = [AreaKind::FirstHalf, AreaKind::SecondHalf];
+        let areas = before.iter().flat_map(|before| &before.current.areas);
+        let heads = areas.filter(|area| area.space == 0 && halves.contains(&area.kind));
+        let end = device.len()?;
+        let heads = heads.map(|area| area.offset).chain([AREAS_OFFSET]);
+        let heads = heads.filter(|at| at.saturating_add(SUPERBLOCK_BYTES as u64) <= end);
+        let pages: Vec<u64> = COPY_OFFSETS.into_iter().chain(heads).collect();
+        pages.iter().try_for_each(|&at| device.write_durable(&[0; SUPERBLOCK_BYTES], at))
     }
 
     /// Makes `first` the superblock of a device that was [wiped](Self::wipe). A power cut in
@@ -322,7 +350,7 @@ impl Superblocks {
     /// `Corruption` if no copy is sound, or they contradict each other; `Unsupported` if one is of
     /// a newer format, which may be the newer one; the device's.
     pub(super) fn open(device: Arc<dyn File>) -> Result<Option<Self>> {
-        let path = device.path();
+        let path = name_in(&device.path());
         let mut copies = Vec::new();
         let mut claims = false;
         for offset in COPY_OFFSETS {
@@ -358,6 +386,22 @@ impl Superblocks {
         Ok(Some(Self { device, current, newest }))
     }
 
+    /// The superblock of a device that has lost both copies, as heads tell it (`lost`). It is
+    /// written with the next root.
+    pub(super) fn found_again(device: Arc<dyn File>, superblock: Superblock) -> Self {
+        assert!(superblock.root.is_none() && superblock.check().is_ok(), "{superblock:?}");
+        Self { device, current: superblock, newest: 0 }
+    }
+
+    /// Whether a copy can be read.
+    pub(super) fn has_sound_copy(device: &dyn File) -> bool {
+        COPY_OFFSETS.iter().any(|&offset| {
+            let mut page = vec![0; SUPERBLOCK_BYTES];
+            let read = device.read_at(&mut page, offset);
+            read.is_ok_and(|read| Superblock::decode(&page[..read], "").is_ok())
+        })
+    }
+
     /// What holds now.
     pub(super) fn current(&self) -> &Superblock {
         &self.current
@@ -383,6 +427,11 @@ impl Superblocks {
         (self.current, self.newest) = (next, target);
         self.device.write_durable(&page, COPY_OFFSETS[before])
     }
+}
+
+/// What messages call the superblock of the store at `path`.
+pub(super) fn name_in(path: &str) -> String {
+    format!("{path}: superblock")
 }
 
 /// Which of two sound copies is the newer one.

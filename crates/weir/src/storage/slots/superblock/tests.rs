@@ -133,7 +133,7 @@ mod on_a_disk {
     }
 
     fn format(disk: &SimDisk, first: Superblock) -> Superblocks {
-        Superblocks::wipe(&*device(disk)).expect("wiped");
+        Superblocks::wipe(&device(disk)).expect("wiped");
         Superblocks::format(device(disk), first).expect("formatted")
     }
 

@@ -1,0 +1,128 @@
+//! A device that has lost both superblocks: what it was divided into.
+//!
+//! The head of each half of the version log has a copy of the superblock's fields, all but the
+//! root: what they were when the store was opened that began this log. The first half begins where
+//! every formatting puts it; the second is looked for behind it, page by page.
+//!
+//! Nothing says then which half was in use, so only a repair looks here, and it tells that it did:
+//! the log with the greater number counts, if no other one can have been lost. What is found here
+//! is written with the root record that the repair makes for that log, before anything else.
+//!
+//! Invariants: (1) a head counts only where its own layout has a half, and two must agree; (2) a
+//! half that has no head, and is not blank either, may be that of the log which was in use: then
+//! none counts; (3) the generation goes on behind every one that the device can have had, so that
+//! no table of a repair is taken for that of one that was cut off.
+//!
+//! Source: Weir's own.
+
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
+use std::sync::Arc;
+
+use crate::base::error::{ErrorKind, Result};
+use crate::base::ids::SegmentNumber;
+use crate::device::File;
+use crate::storage::LogKind;
+use crate::storage::slots::format::AREAS_OFFSET;
+use crate::storage::slots::page::{HEAD_MAGIC, LogHead, PAGE_BYTES};
+use crate::storage::slots::superblock::{AreaKind, Superblock, Superblocks};
+
+/// How far the second half is looked for: no formatting makes larger ones.
+const HALF_BYTES_MAX: u64 = 1 << 30;
+
+/// More than the superblocks that an opening can replace.
+const GENERATIONS: u64 = 1 << 32;
+
+/// What heads tell of a device.
+pub(super) struct Found {
+    pub(super) superblock: Superblock,
+    /// The fields as the newest head has them.
+    pub(super) layout: Vec<u8>,
+    /// The newest version log; `None` if another one may have been in use.
+    pub(super) log: Option<SegmentNumber>,
+    /// The half that has the newest head.
+    pub(super) half: u8,
+}
+
+/// Finds what both superblocks said; `None` if there is no head.
+///
+/// # Errors
+/// The device's, but for pages that cannot be read.
+pub(super) fn find(device: &Arc<dyn File>) -> Result<Option<Found>> {
+    let mut found = head_at(device, AREAS_OFFSET, AreaKind::FirstHalf);
+    let end = device.len()?.min(AREAS_OFFSET + HALF_BYTES_MAX + PAGE_BYTES as u64);
+    let mut at = AREAS_OFFSET + PAGE_BYTES as u64;
+    while found.is_none() && at < end {
+        found = head_at(device, at, AreaKind::SecondHalf);
+        at += PAGE_BYTES as u64;
+    }
+    let Some(mut superblock) = found else { return Ok(None) };
+    let (mut newest, mut is_certain) = (None, true);
+    for (half, kind) in (0u8..).zip([AreaKind::FirstHalf, AreaKind::SecondHalf]) {
+        let Some(offset) = start_of(&superblock, kind) else { return Ok(None) };
+        let page = page_at(device, offset);
+        let head = LogHead::decode(&page, &superblock.uuid);
+        match head.filter(|head| head.kind == LogKind::Versions) {
+            Some(LogHead { number, .. }) => newest = newest.max(Some((number, half))),
+            None => is_certain &= page.len() == PAGE_BYTES && page.iter().all(|&byte| byte == 0),
+        }
+        if let Some(other) = head_at(device, offset, kind) {
+            let generation = superblock.generation.max(other.generation);
+            superblock.generation = generation;
+            if (Superblock { generation, ..other }) != superblock {
+                return Ok(None);
+            }
+        }
+    }
+    let layout = superblock.layout();
+    superblock.generation = superblock.generation.saturating_add(GENERATIONS);
+    let (number, half) = newest.unwrap_or((SegmentNumber::ZERO, 0));
+    let log = newest.map(|_| number).filter(|_| is_certain);
+    Ok(Some(Found { superblock, layout, log, half }))
+}
+
+fn start_of(superblock: &Superblock, kind: AreaKind) -> Option<u64> {
+    superblock.areas.iter().find(|area| area.kind == kind).map(|area| area.offset)
+}
+
+fn page_at(device: &Arc<dyn File>, offset: u64) -> Vec<u8> {
+    let mut page = vec![0; PAGE_BYTES];
+    let read = device.read_at(&mut page, offset).unwrap_or(0);
+    page.truncate(read);
+    page
+}
+
+/// The layout in a head at `offset`, if that is where it has a half of this kind.
+fn head_at(device: &Arc<dyn File>, offset: u64, kind: AreaKind) -> Option<Superblock> {
+    let page = page_at(device, offset);
+    if !page.starts_with(&HEAD_MAGIC) {
+        return None;
+    }
+    let (uuid, layout) = LogHead::layout(&page)?;
+    let superblock = Superblock::of_layout(layout, &device.path()).ok()?;
+    let fits = superblock.uuid == uuid && start_of(&superblock, kind) == Some(offset);
+    fits.then_some(superblock)
+}
+
+/// Opens the superblocks of a damaged device: as they are, or as heads tell them if both are lost.
+///
+/// # Errors
+/// As [`Superblocks::open`].
+pub(super) fn open(device: Arc<dyn File>) -> Result<(Option<Superblocks>, Option<Found>)> {
+    let opened = Superblocks::open(Arc::clone(&device));
+    let are_lost = match &opened {
+        Ok(superblocks) => superblocks.is_none(),
+        // A newer format is no damage, and copies that contradict each other are sound.
+        Err(error) => matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io),
+    };
+    if !are_lost || Superblocks::has_sound_copy(&*device) {
+        return Ok((opened?, None));
+    }
+    match find(&device)? {
+        Some(found) => {
+            let superblocks = Superblocks::found_again(device, found.superblock.clone());
+            Ok((Some(superblocks), Some(found)))
+        }
+        None => Ok((opened?, None)),
+    }
+}
