@@ -382,7 +382,10 @@ pub struct DebugOptions {
     /// How merges cut their outputs where a slot is as large as a table, in a store in a file or on
     /// a block device that was formatted with slots of [`table_bytes`](field@Options::table_bytes)
     /// (LDS §3.4). It costs up to a tenth of the space, against slots of a sixteenth of a table and
-    /// less. Default: [`OddChunk::Off`].
+    /// less. Of merges only: a flush may take a second slot, and so may what a repair builds again.
+    /// What is kept back of a full device is for such slots and entries of up to 200 KiB; with
+    /// others merges may find no space. A merge that leaves an odd chunk above adds nothing to
+    /// buffer lists. Default: [`OddChunk::Off`].
     pub odd_chunk: OddChunk,
 }
 

@@ -111,7 +111,7 @@ pub(super) fn take<'a>(
         let Some(table) = place.table(end).filter(|table| !busy.contains(&table.uid)) else {
             break;
         };
-        if end > within.start && taken + table.visible_bytes() > most {
+        if end > within.start && taken >= least && taken + table.visible_bytes() > most {
             break;
         }
         taken += table.visible_bytes();
