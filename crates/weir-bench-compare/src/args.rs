@@ -18,7 +18,8 @@ what runs
                         and variants of them: weir-none, weir-incremental (warm-up),
                         weir-on (sentinels, as they are by default), weir-up, weir-down
                         (only moved up; only merged down), weir-tiered, weir-tiered-up
-                        (the policy; with hot ranges moved up),
+                        (the policy; with hot ranges moved up), weir-POLICY,
+                        weir-slots, weir-POLICY-slots (in one file of 4 GiB),
                         rocksdb-warm-flush, rocksdb-warm-all (prepopulate_block_cache),
                         rocksdb-larger (a cache of 106 %), rocksdb-read-triggered
                         (tables that are read much are compacted); and lmdb, a B+tree

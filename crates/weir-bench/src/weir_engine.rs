@@ -1,6 +1,7 @@
 //! Weir as an engine to be measured.
 
 use crate::engine::{Batch, Counters, Engine, EngineKind, Requests, Result, Settings};
+use std::borrow::Cow;
 use std::path::Path;
 use weir::{Db, DbOptions, Durability, ErrorKind, FormatOptions, IoMetrics, Options, WriteBatch};
 
@@ -14,7 +15,7 @@ const MARK: &str = "made by weir bench";
 #[derive(Clone, Debug, Default)]
 pub struct WeirKind {
     /// What results call it: variants beside the plain one are told apart by it.
-    pub variant: Option<&'static str>,
+    pub variant: Option<Cow<'static, str>>,
     /// Options of the tree; the common settings replace those that they are about.
     pub tree: Options,
     /// Memtables that may wait for their flush; unset: one, as in RocksDB's and LevelDB's defaults.
@@ -96,7 +97,7 @@ fn is_marked(db: &Db) -> bool {
 
 impl EngineKind for WeirKind {
     fn name(&self) -> &str {
-        self.variant.unwrap_or("weir")
+        self.variant.as_deref().unwrap_or("weir")
     }
 
     fn open(&self, dir: &Path, settings: &Settings) -> Result<Box<dyn Engine>> {

@@ -10,6 +10,7 @@ mod lmdb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 
+use std::str::FromStr;
 use std::time::Duration;
 use weir::{CompactionPolicy, HotRanges, Options, SentinelOptions, WarmUp};
 use weir_bench::{EngineKind, WeirKind};
@@ -31,27 +32,31 @@ pub fn all() -> Vec<Box<dyn EngineKind>> {
 /// What is compared only if it is named: other settings of an engine (what the cache of a store
 /// gets from flushes and merges, and hot ranges that are moved), and an engine of another kind.
 pub fn variants() -> Vec<Box<dyn EngineKind>> {
-    let weir = |variant, warm_up| {
+    let weir = |variant: &'static str, warm_up| {
         let tree = Options::default().warm_up(warm_up);
-        Box::new(WeirKind { variant: Some(variant), tree, ..WeirKind::default() })
+        Box::new(WeirKind { variant: Some(variant.into()), tree, ..WeirKind::default() })
     };
-    let moving = |variant, ways| {
+    let moving = |variant: &'static str, ways| {
         let sentinels = SentinelOptions::default().ways(ways).window(WINDOW);
         let tree = Options::default().sentinels(sentinels);
-        Box::new(WeirKind { variant: Some(variant), tree, ..WeirKind::default() })
+        Box::new(WeirKind { variant: Some(variant.into()), tree, ..WeirKind::default() })
     };
     let on = Options::default().sentinels(SentinelOptions::default());
     let tiered = Options::default().compaction(CompactionPolicy::tiered());
     let up = SentinelOptions::default().ways(HotRanges::Up).window(WINDOW);
     let tiered_up = tiered.clone().sentinels(up);
     vec![
-        Box::new(WeirKind { variant: Some("weir-tiered"), tree: tiered, ..WeirKind::default() }),
         Box::new(WeirKind {
-            variant: Some("weir-tiered-up"),
+            variant: Some("weir-tiered".into()),
+            tree: tiered,
+            ..WeirKind::default()
+        }),
+        Box::new(WeirKind {
+            variant: Some("weir-tiered-up".into()),
             tree: tiered_up,
             ..WeirKind::default()
         }),
-        Box::new(WeirKind { variant: Some("weir-on"), tree: on, ..WeirKind::default() }),
+        Box::new(WeirKind { variant: Some("weir-on".into()), tree: on, ..WeirKind::default() }),
         moving("weir-up", HotRanges::Up),
         moving("weir-down", HotRanges::Down),
         weir("weir-none", WarmUp::None),
@@ -75,7 +80,31 @@ pub fn leveldb(table_bytes: u64) -> Box<dyn EngineKind> {
 
 /// The engine, or the variant of one, called `name`.
 pub fn named(name: &str) -> Option<Box<dyn EngineKind>> {
-    all().into_iter().chain(variants()).find(|kind| kind.name() == name)
+    let known = all().into_iter().chain(variants()).find(|kind| kind.name() == name);
+    known.or_else(|| by_policy_and_form(name))
+}
+
+/// Bytes of the file that a store on slots gets.
+const SLOTS_BYTES: u64 = 4 << 30;
+
+/// Weir with another policy, in slots, or both: `weir-POLICY`, `weir-slots`, `weir-POLICY-slots`.
+fn by_policy_and_form(name: &str) -> Option<Box<dyn EngineKind>> {
+    let rest = name.strip_prefix("weir-")?;
+    let (policy, form) = match rest.rsplit_once('-') {
+        None if rest == "slots" => (None, Some(rest)),
+        None => (Some(rest), None),
+        Some((policy, form)) => (Some(policy), Some(form)),
+    };
+    if form.is_some_and(|form| form != "slots") {
+        return None;
+    }
+    let policy = policy.map(CompactionPolicy::from_str).transpose().ok()?.unwrap_or_default();
+    Some(Box::new(WeirKind {
+        variant: Some(name.to_owned().into()),
+        tree: Options::default().compaction(policy),
+        slots: form.map(|_| SLOTS_BYTES),
+        ..WeirKind::default()
+    }))
 }
 
 /// How long the variants that move hot ranges count before they decide.
@@ -104,5 +133,24 @@ fn wait_until_idle(mut is_idle: impl FnMut() -> bool) {
     while answers < IDLE_ANSWERS {
         answers = if is_idle() { answers + 1 } else { 0 };
         std::thread::park_timeout(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a policy and a form make a name, and nothing else does.
+    #[test]
+    fn policies_and_forms_are_named() {
+        for policy in CompactionPolicy::ALL {
+            for name in [format!("weir-{policy}"), format!("weir-{policy}-slots")] {
+                assert_eq!(named(&name).expect("it is known").name(), name);
+            }
+        }
+        assert_eq!(named("weir-slots").expect("it is known").name(), "weir-slots");
+        for name in ["weir-", "weir-slot", "weir--slots", "weir-tiered-", "weir-slots-tiered"] {
+            assert!(named(name).is_none(), "{name}");
+        }
     }
 }

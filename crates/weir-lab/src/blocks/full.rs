@@ -103,6 +103,8 @@ pub struct Taken {
     pub seconds: f64,
     /// Bytes of tables over those of the slots that they take, where there are slots.
     pub fill: Option<f64>,
+    /// Bytes that it kept back when it was full: less was free, where that is known.
+    pub kept: Option<u64>,
 }
 
 fn failed(error: weir::Error) -> String {
@@ -153,6 +155,7 @@ fn fill_one(
         }
     }
     let seconds = watch.nanos() as f64 / 1e9;
+    let kept = db.kept_back_bytes();
     stand.open(&options)?;
     let db = stand.db().ok_or("no store")?;
     let mut found = 0;
@@ -166,7 +169,7 @@ fn fill_one(
         return Err(format!("{policy} on {name} took {pairs} pairs, and has {found}"));
     }
     let fill = db.slot_space().map(|space| fill_of(&db.describe(), space.slot_bytes));
-    Ok(Taken { place, policy, pairs, seconds, fill })
+    Ok(Taken { place, policy, pairs, seconds, fill, kept })
 }
 
 /// Bytes of tables over those of the slots that they take, one extent each.
@@ -204,12 +207,14 @@ pub fn outcome(all: &[Taken], plan: &Plan) -> Outcome {
             let name = format!("{policy} on {}", taken.place.name());
             let share = taken.pairs as f64 * pair / plan.device_bytes as f64;
             let fill = taken.fill.map(|fill| ("fill of its slots", "", fill));
+            let kept = taken.kept.map(|kept| kept as f64 / plan.device_bytes as f64);
+            let kept = kept.map(|kept| ("share kept back", "", kept));
             let numbers = [
                 ("pairs", "", taken.pairs as f64),
                 ("share of the device", "", share),
                 ("rate", "MiB/s", taken.pairs as f64 * pair / MIB / taken.seconds),
             ];
-            for (what, unit, ours) in numbers.into_iter().chain(fill) {
+            for (what, unit, ours) in numbers.into_iter().chain(fill).chain(kept) {
                 result.numbers.push(number(format!("{name}: {what}"), unit, ours, [None; 2], ""));
             }
         }

@@ -201,6 +201,15 @@ fn sync_beside(dir: &Path, done: &AtomicBool) -> Result<(), String> {
     Ok(())
 }
 
+/// Tells what goes on beside that it is over, also where something panics: the scope waits for it.
+struct EndsOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndsOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One turn of one place.
 fn turn(
     stand: &Stand,
@@ -215,11 +224,12 @@ fn turn(
             (Beside::Neighbour, _, Some(dir)) => sync_beside(&dir, &done),
             _ => Ok(()),
         });
+        let ends = EndsOnDrop(&done);
         let took = match stand.db() {
             Some(db) => insert(db, bytes, inserts, round),
             None => probe(stand.device(), bytes, inserts),
         };
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
         let ended = other.join().map_err(|_| "what goes on beside panicked".to_owned())?;
         ended.and(took)
     })?;

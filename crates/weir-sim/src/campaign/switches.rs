@@ -50,7 +50,8 @@ pub fn sequence(root: u64, number: u64) -> (Schedule, Vec<Op>) {
         value: [8, 40, 100][rng.below(3) as usize],
         writes: 900,
         reopens: 0,
-        maintenance: 4,
+        // Sentinels built on request are among it.
+        maintenance: [4, 40][rng.below(2) as usize],
         besides: 0,
         unlogged: rng.chance(1, 8),
         deferred: false,
