@@ -290,17 +290,26 @@ fn give_space_back_beside_a_merge(sim: &Simulation, of_their_own: bool) {
     }
     disk.set_capacity(Some(disk.used_bytes() + (100 << 10)));
     let before = table_bytes(&disk);
-    let mut refused = 0;
-    let drops_lists = |n: u32| {
-        refused += u32::from(db.put(n.to_be_bytes(), [2; 500]).is_err());
-        buffered() == 0
-    };
-    assert!((0..2000).any(drops_lists), "lists were to be dropped; {refused} writes refused");
-    // They are removed by the same call, or, where `metrics` held them, at the merge's next write.
     let lasts = || match of_their_own {
         true => !ended.load(Ordering::Relaxed),
         false => db.metrics().compactions == merges,
     };
+    // Who finds no room may wait for the merge.
+    let enough = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (db, enough) = (db.clone(), Arc::clone(&enough));
+        let writes = move || {
+            let numbers = (0..2000_u32).take_while(|_| !enough.load(Ordering::Relaxed));
+            numbers.for_each(|n| drop(db.put(n.to_be_bytes(), [2; 500])));
+        };
+        sim.spawn("writer", writes).unwrap()
+    };
+    while buffered() > 0 {
+        assert!(lasts(), "lists were to be dropped");
+        sim.delay(Duration::from_millis(1));
+    }
+    enough.store(true, Ordering::Relaxed);
+    // They are removed by the same call, or, where `metrics` held them, at the merge's next write.
     sim.delay(Duration::from_millis(1));
     while table_bytes(&disk) + in_lists / 2 >= before {
         assert!(lasts(), "{before} bytes of tables, now {}", table_bytes(&disk));
@@ -310,6 +319,7 @@ fn give_space_back_beside_a_merge(sim: &Simulation, of_their_own: bool) {
     disk.set_capacity(None);
     faults.heal();
     assert!(caller.into_iter().all(|caller| caller.join()), "the caller has ended");
+    assert!(writer.join(), "the writer has ended");
     db.wait_idle().unwrap();
     db.close().unwrap();
 }

@@ -162,8 +162,8 @@ pub struct TableDescription {
     pub largest: Vec<u8>,
     /// Smallest and largest sequence number.
     pub sequences: (u64, u64),
-    /// Entries that masks hide: a sentinel has them, or what a merge in stretches installed before it
-    /// ended early; the next merge leaves them out.
+    /// Entries that masks hide: a sentinel has them, or what a merge in stretches installed before
+    /// it ended early; the next merge leaves them out.
     pub hidden_entries: u64,
 }
 

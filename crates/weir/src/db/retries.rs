@@ -80,6 +80,11 @@ impl Retries {
         self.waiting.get(&work).filter(|retry| retry.until > now).map(|retry| &retry.error)
     }
 
+    /// Whether the work failed when it was last tried, whether it backs off or is to be tried again.
+    pub(super) fn has_failed(&self, work: Work) -> bool {
+        self.waiting.contains_key(&work)
+    }
+
     /// When the next backoff ends, of those that last at `now`.
     pub(super) fn next(&self, now: u64) -> Option<u64> {
         self.waiting.values().map(|retry| retry.until).filter(|&until| until > now).min()

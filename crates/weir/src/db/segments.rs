@@ -71,12 +71,13 @@ impl Engine {
 
     /// Whether work is to come that may make room: a flush, after which a memtable need not be kept
     /// room for, or a merge that runs, or is due and fits. Then the appender waits for that, as it
-    /// does where levels are behind; it gets an error when nothing is left that could help.
+    /// does where levels are behind; it gets an error when nothing is left that could help. What
+    /// failed when it was last tried is not waited for.
     fn waits_for_room(&self) -> bool {
         if self.jobs.paused() || self.shared.health.is_poisoned() {
             return false;
         }
-        let (now, device) = (clock::now_nanos(), DeviceSpace::default());
+        let device = DeviceSpace::default();
         let with_memtables: Vec<KeyspaceId> = self
             .all_trees()
             .iter()
@@ -84,13 +85,13 @@ impl Engine {
             .map(|tree| tree.id)
             .collect();
         let mut state = self.jobs.state.lock();
-        let rests = |state: &JobTable, work| state.retries.rests(work, now).is_some();
-        if state.any_runs() || with_memtables.iter().any(|&id| !rests(&state, Work::Flush(id))) {
+        let failed = |state: &JobTable, work| state.retries.has_failed(work);
+        if state.any_runs() || with_memtables.iter().any(|&id| !failed(&state, Work::Flush(id))) {
             return true;
         }
         let root = self.set.current();
         state.to_look_at.clone().into_iter().any(|id| {
-            !rests(&state, Work::Compaction(id))
+            !failed(&state, Work::Compaction(id))
                 && matches!(self.due(&mut state, &root, id, &device), Due::Task(_) | Due::Waits)
         })
     }

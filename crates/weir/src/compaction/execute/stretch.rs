@@ -67,8 +67,8 @@ impl Cuts {
         !self.within.is_empty()
     }
 
-    /// Whether a stretch of `bytes` may end before `key`. Requires: it is asked for each key that is
-    /// written, once its bytes suffice for an end, and keys do not descend.
+    /// Whether a stretch of `bytes` may end before `key`. Requires: it is asked for each key that
+    /// is written, once its bytes suffice for an end, and keys do not descend.
     pub(super) fn may_end_before(&mut self, key: &[u8], bytes: u64) -> bool {
         if bytes < self.bytes {
             self.before = None;

@@ -23,6 +23,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::ids::SegmentNumber;
 use crate::device::File;
 use crate::storage::LogKind;
+use crate::storage::slots::Opened;
 use crate::storage::slots::format::AREAS_OFFSET;
 use crate::storage::slots::page::{HEAD_MAGIC, LogHead, PAGE_BYTES};
 use crate::storage::slots::superblock::{AreaKind, Superblock, Superblocks};
@@ -108,7 +109,7 @@ fn head_at(device: &Arc<dyn File>, offset: u64, kind: AreaKind) -> Option<Superb
 ///
 /// # Errors
 /// As [`Superblocks::open`].
-pub(super) fn open(device: Arc<dyn File>) -> Result<(Option<Superblocks>, Option<Found>)> {
+pub(super) fn open(device: Arc<dyn File>) -> Result<Opened> {
     let opened = Superblocks::open(Arc::clone(&device));
     let are_lost = match &opened {
         Ok(superblocks) => superblocks.is_none(),

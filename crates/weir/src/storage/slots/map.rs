@@ -11,8 +11,9 @@
 //!
 //! Allocation is next-fit, from behind the last one, and with each opening from the first slot on:
 //! while it is open a store leaves what was freed alone as long as it can, and what openings write
-//! in turn are slots that were written before, which cost a file system no metadata (H36). A table that grows goes on behind its last slot if that is free; one
-//! run of slots is preferred, several are accepted.
+//! in turn are slots that were written before, which cost a file system no metadata (H36). A table
+//! that grows goes on behind its last slot if that is free; one run of slots is preferred, several
+//! are accepted.
 //!
 //! Source: LDS §3.2 (reserve, acquire, forfeit). We differ: a table has several slots, and reserves
 //! some when it is begun and more as it grows. That there are enough for a whole job is seen to

@@ -69,6 +69,9 @@ pub(crate) struct Ground {
     pub(crate) aside: Option<Aside>,
 }
 
+/// The superblocks of a device, if there are any, and what tells of them where both are lost.
+type Opened = (Option<Superblocks>, Option<lost::Found>);
+
 /// How a store is opened.
 struct Mode {
     read_only: bool,
@@ -220,7 +223,7 @@ impl Slots {
     fn open_with(
         ground: Ground,
         Mode { read_only, discards, extends }: Mode,
-        superblocks: impl FnOnce(Arc<dyn File>) -> Result<(Option<Superblocks>, Option<lost::Found>)>,
+        superblocks: impl FnOnce(Arc<dyn File>) -> Result<Opened>,
     ) -> Result<Self> {
         let flusher = Arc::default();
         let (file, slots) =
