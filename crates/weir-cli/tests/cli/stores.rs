@@ -307,3 +307,23 @@ fn options_are_shown_and_set() {
     weir(dir.path(), &nobody).fails(2, &["nobody", "users"]);
     assert_eq!(weir(dir.path(), &["options", "store"]).ok(), shown);
 }
+
+/// Goal: a store is removed when that is confirmed, and not before; what is none stays.
+#[test]
+fn a_store_is_removed() {
+    let dir = temporary();
+    make_store(dir.path());
+    let before = files(dir.path());
+    weir(dir.path(), &["destroy", "store"]).fails(2, &["store", "--yes"]);
+    weir(dir.path(), &["destroy", "missing", "--yes"]).fails(1, &["missing", "path"]);
+    assert_eq!(files(dir.path()), before);
+    weir(dir.path(), &["destroy", "store", "--yes"]).ok();
+    assert!(files(dir.path()).is_empty());
+    weir(dir.path(), &["format", "file", "--size", "64m"]).ok();
+    weir(dir.path(), &["destroy", "file", "--yes"]).ok();
+    weir(dir.path(), &["inspect", "file"]).fails(1, &["no store"]);
+    weir(dir.path(), &["format", "file"]).ok();
+    write(&dir.path().join("letter"), b"dear reader");
+    weir(dir.path(), &["destroy", "letter", "--yes"]).fails(1, &["letter"]);
+    assert_eq!(read(&dir.path().join("letter")), b"dear reader");
+}

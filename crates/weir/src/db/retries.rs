@@ -80,9 +80,10 @@ impl Retries {
         self.waiting.get(&work).filter(|retry| retry.until > now).map(|retry| &retry.error)
     }
 
-    /// Whether the work failed when it was last tried, whether it backs off or is to be tried again.
-    pub(super) fn has_failed(&self, work: Work) -> bool {
-        self.waiting.contains_key(&work)
+    /// Whether some work failed when it was last tried, whether it backs off or is to be tried
+    /// again.
+    pub(super) fn any_failed(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// When the next backoff ends, of those that last at `now`.

@@ -5,10 +5,8 @@
 
 use crate::base::clock;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::ids::KeyspaceId;
 use crate::db::compactions::Due;
 use crate::db::engine::{Engine, Writer};
-use crate::db::job_table::JobTable;
 use crate::db::retries::Work;
 use crate::db::space_checks::DeviceSpace;
 use crate::log::SegmentRequest;
@@ -71,29 +69,24 @@ impl Engine {
 
     /// Whether work is to come that may make room: a flush, after which a memtable need not be kept
     /// room for, or a merge that runs, or is due and fits. Then the appender waits for that, as it
-    /// does where levels are behind; it gets an error when nothing is left that could help. What
-    /// failed when it was last tried is not waited for.
+    /// does where levels are behind; it gets an error when nothing is left that could help, and at
+    /// once where some work has failed, for want of space or otherwise, and is to be tried again.
     fn waits_for_room(&self) -> bool {
-        if self.jobs.paused() || self.shared.health.is_poisoned() {
+        if self.jobs.paused() || self.cannot_go_on().is_some() {
             return false;
         }
         let device = DeviceSpace::default();
-        let with_memtables: Vec<KeyspaceId> = self
-            .all_trees()
-            .iter()
-            .filter(|tree| !tree.peek().immutables.is_empty())
-            .map(|tree| tree.id)
-            .collect();
+        let flushes = self.all_trees().iter().any(|tree| !tree.peek().immutables.is_empty());
         let mut state = self.jobs.state.lock();
-        let failed = |state: &JobTable, work| state.retries.has_failed(work);
-        if state.any_runs() || with_memtables.iter().any(|&id| !failed(&state, Work::Flush(id))) {
+        if state.retries.any_failed() {
+            return false;
+        }
+        if flushes || state.any_runs() {
             return true;
         }
-        let root = self.set.current();
-        state.to_look_at.clone().into_iter().any(|id| {
-            !failed(&state, Work::Compaction(id))
-                && matches!(self.due(&mut state, &root, id, &device), Due::Task(_) | Due::Waits)
-        })
+        let (root, ids) = (self.set.current(), state.to_look_at.clone());
+        let mut due = ids.into_iter().map(|id| self.due(&mut state, &root, id, &device));
+        due.any(|due| matches!(due, Due::Task(_) | Due::Waits))
     }
 
     /// The requested log segment, as large as the device has room for it and what comes with it. If
@@ -124,8 +117,9 @@ impl Engine {
             // Under the lock: a concurrent preparation clears `segment_refused` after this.
             if writer.wal.refuse_segment(wanted, &error) {
                 state.segment_refused = Some(error);
+                return None;
             }
-            return None;
+            // Another worker has set another limit: nobody else refuses what is asked for now.
         }
     }
 
