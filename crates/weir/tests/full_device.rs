@@ -295,21 +295,12 @@ fn give_space_back_beside_a_merge(sim: &Simulation, of_their_own: bool) {
         false => db.metrics().compactions == merges,
     };
     // Who finds no room may wait for the merge.
-    let enough = Arc::new(AtomicBool::new(false));
-    let writer = {
-        let (db, enough) = (db.clone(), Arc::clone(&enough));
-        let writes = move || {
-            let numbers = (0..2000_u32).take_while(|_| !enough.load(Ordering::Relaxed));
-            numbers.for_each(|n| drop(db.put(n.to_be_bytes(), [2; 500])));
-        };
-        sim.spawn("writer", writes).unwrap()
-    };
-    while buffered() > 0 {
-        assert!(lasts(), "lists were to be dropped");
-        sim.delay(Duration::from_millis(1));
-    }
-    enough.store(true, Ordering::Relaxed);
-    // They are removed by the same call, or, where `metrics` held them, at the merge's next write.
+    let beside = db.clone();
+    let writes = move || (0..2000_u32).for_each(|n| drop(beside.put(n.to_be_bytes(), [2; 500])));
+    let writer = sim.spawn("writer", writes).unwrap();
+    (0..10_000).take_while(|_| buffered() > 0).for_each(|_| sim.delay(Duration::from_millis(1)));
+    assert_eq!(buffered(), 0, "lists were to be dropped");
+    // Where `metrics` held them they are removed at the merge's next write.
     sim.delay(Duration::from_millis(1));
     while table_bytes(&disk) + in_lists / 2 >= before {
         assert!(lasts(), "{before} bytes of tables, now {}", table_bytes(&disk));

@@ -27,9 +27,10 @@
 //! end; where the output run has inputs, in which no cut lies, twice its bytes, one of these and
 //! what lies over it), the largest table of each input run but that of its output (with what lies
 //! over such a one, no more than the run has), the rounding of all its outputs to whole units, and
-//! an edit for each stretch, which describes anew one table of each run; and a base of the version log has room beside it, as beside every merge (`stretches` says why), but
-//! for what masks add to that base, some tens of bytes for each of these tables: where a directory
-//! has just so much, the job ends with `NoSpace` after a stretch, and is repeated.
+//! an edit for each stretch, which describes anew one table of each run; and a base of the version
+//! log has room beside it, as beside every merge (`stretches` says why), but for what masks add to
+//! that base, some tens of bytes for each of these tables: where a directory has just so much, the
+//! job ends with `NoSpace` after a stretch, and is repeated.
 //!
 //! Source: ARCHITECTURE §8.
 

@@ -68,8 +68,8 @@ pub(super) fn run(
         let extra = match short {
             // From some 260,000 on the few keys that are written have all the room they ever need.
             Short::Bytes => (16 << 10) + number * 1777,
-            // From some sixty on the store has as many as it ever needs.
-            Short::Files => 4 + number * 5 % 56,
+            // From some forty on the store has as many as it ever needs.
+            Short::Files => 4 + number * 5 % 36,
         };
         report.runs += 1;
         let has_lists = scenario == Scenario::ListAppend;

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=ca639c472c39
+// FORMAT: docs/format/slots.md sha=b9ea92a59f0c
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,

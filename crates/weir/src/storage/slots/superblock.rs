@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=ca639c472c39
+// FORMAT: docs/format/slots.md sha=b9ea92a59f0c
 //! The superblock: what a store in one file is divided into, and its root record.
 //!
 //! Two copies of a page of 4 KiB, 1 MiB apart, with a generation. Not here: what the root record
@@ -429,9 +429,10 @@ impl Superblocks {
     }
 }
 
-/// What messages call the superblock of the store at `path`.
+/// What messages call the superblock of the store at `path`, which may be that of the part of it
+/// from the first byte on.
 pub(super) fn name_in(path: &str) -> String {
-    format!("{path}: superblock")
+    format!("{}: superblock", path.strip_suffix("+0").unwrap_or(path))
 }
 
 /// Which of two sound copies is the newer one.
