@@ -294,7 +294,6 @@ fn give_space_back_beside_a_merge(sim: &Simulation, of_their_own: bool) {
         true => !ended.load(Ordering::Relaxed),
         false => db.metrics().compactions == merges,
     };
-    // Who finds no room may wait for the merge.
     let beside = db.clone();
     let writes = move || (0..2000_u32).for_each(|n| drop(beside.put(n.to_be_bytes(), [2; 500])));
     let writer = sim.spawn("writer", writes).unwrap();
