@@ -62,8 +62,9 @@ static SLOTS: AtomicBool = AtomicBool::new(false);
 pub const STORE_FILE: &str = "store.weir";
 
 /// Bytes of that file, of which most is never written and takes no memory; and of smaller ones,
-/// whose slots are soon given out again, under readers and behind discards.
-const STORE_BYTES: [u64; 4] = [512 << 20, 512 << 20, 64 << 20, 24 << 20];
+/// whose slots are sooner given out again. With 64 MiB writes are refused: what is kept back counts
+/// a slot for each table.
+const STORE_BYTES: [u64; 4] = [512 << 20, 512 << 20, 256 << 20, 128 << 20];
 
 /// Lets stores on new disks of this process be in slots, or in directories.
 pub fn use_slots(slots: bool) {

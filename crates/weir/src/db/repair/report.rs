@@ -141,6 +141,42 @@ impl RepairReport {
 }
 
 impl RepairReport {
+    /// What the text says of where the tree comes from.
+    fn tell_of_the_tree(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rolled_back {
+            writeln!(
+                f,
+                "the tree is an earlier one: changes at the end of the version log are lost, and \
+                 nothing else tells what they were; entries may be lost, and keys that were \
+                 deleted or keyspaces that were dropped may be back"
+            )?;
+        }
+        if self.unnamed {
+            writeln!(
+                f,
+                "both superblocks were lost, and the newest version log was taken for the one in \
+                 use; if that was another one, entries may be lost, and keys that were deleted or \
+                 keyspaces that were dropped may be back"
+            )?;
+        }
+        if self.from_trailers {
+            writeln!(
+                f,
+                "the tree was built again from the tables that lie in the slots, obsolete ones \
+                 too: keys that were deleted and keyspaces that were dropped may be back; left \
+                 out: {} of which a part is written over or damaged",
+                counted(self.left_out, "table", "tables")
+            )?;
+        } else if self.rebuilt {
+            writeln!(
+                f,
+                "the tree was built again from the tables that are sound; keys that were deleted \
+                 may be back, from tables that were obsolete but not removed yet"
+            )?;
+        }
+        Ok(())
+    }
+
     /// What the end of the text says of earlier repairs.
     fn told_before(&self) -> String {
         if self.kept_before.is_empty() {
@@ -186,37 +222,7 @@ impl fmt::Display for RepairReport {
         for fault in &self.lists {
             writeln!(f, "copies in the compaction buffer, which was emptied: {fault:#}")?;
         }
-        if self.rolled_back {
-            writeln!(
-                f,
-                "the tree is an earlier one: changes at the end of the version log are lost, and \
-                 nothing else tells what they were; entries may be lost, and keys that were \
-                 deleted or keyspaces that were dropped may be back"
-            )?;
-        }
-        if self.unnamed {
-            writeln!(
-                f,
-                "both superblocks were lost, and the newest version log was taken for the one in \
-                 use; if that was another one, entries may be lost, and keys that were deleted or \
-                 keyspaces that were dropped may be back"
-            )?;
-        }
-        if self.from_trailers {
-            writeln!(
-                f,
-                "the tree was built again from the tables that lie in the slots, obsolete ones \
-                 too: keys that were deleted and keyspaces that were dropped may be back; left \
-                 out: {} of which a part is written over or damaged",
-                counted(self.left_out, "table", "tables")
-            )?;
-        } else if self.rebuilt {
-            writeln!(
-                f,
-                "the tree was built again from the tables that are sound; keys that were deleted \
-                 may be back, from tables that were obsolete but not removed yet"
-            )?;
-        }
+        self.tell_of_the_tree(f)?;
         for table in &self.lost_tables {
             table.tell(f)?;
         }

@@ -98,7 +98,7 @@ impl LogHead {
             put_u32(page, self.kind as u32);
             put_u64(page, self.number.get());
             put_u64(page, self.turn);
-            put_u32(page, layout.len() as u32);
+            put_u32(page, layout.len().try_into().unwrap_or(0));
             page.extend_from_slice(layout);
         });
         debug_assert_eq!(Self::decode(&page, uuid), Some(*self));
