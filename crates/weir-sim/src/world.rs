@@ -61,10 +61,8 @@ static SLOTS: AtomicBool = AtomicBool::new(false);
 /// The file that a store in slots is in.
 pub const STORE_FILE: &str = "store.weir";
 
-/// Bytes of that file, of which most is never written and takes no memory; and of smaller ones,
-/// whose slots are sooner given out again. With 64 MiB writes are refused: what is kept back counts
-/// a slot for each table.
-const STORE_BYTES: [u64; 4] = [512 << 20, 512 << 20, 256 << 20, 128 << 20];
+/// Bytes of that file. Most of it is never written, and takes no memory.
+const STORE_BYTES: u64 = 512 << 20;
 
 /// Lets stores on new disks of this process be in slots, or in directories.
 pub fn use_slots(slots: bool) {
@@ -81,18 +79,15 @@ impl Disk {
     /// A disk without a store.
     #[must_use]
     pub fn new() -> Self {
-        let slots = SLOTS.load(Ordering::Relaxed);
-        Self::with(SimDisk::new(SimOptions::default()), slots, (PAGE, STORE_BYTES[0]))
+        Self::with(SimDisk::new(SimOptions::default()), SLOTS.load(Ordering::Relaxed), PAGE)
     }
 
-    /// The same, of which `seed` draws the size and the unit of the write-ahead log, if it is in
-    /// slots.
+    /// The same, of which `seed` draws the unit of the write-ahead log, if it is in slots.
     #[must_use]
     pub fn drawn(seed: u64) -> Self {
         let slots = SLOTS.load(Ordering::Relaxed);
         let unit = if slots { [PAGE, PAGE, 512, 8][(seed % 4) as usize] } else { PAGE };
-        let bytes = STORE_BYTES[(seed / 4 % 4) as usize];
-        Self::with(SimDisk::new(SimOptions::default()), slots, (unit, bytes))
+        Self::with(SimDisk::new(SimOptions::default()), slots, unit)
     }
 
     /// The same, one that records its changes.
@@ -102,12 +97,12 @@ impl Disk {
         Self { sim: sim.recorded(), slots, log_unit }
     }
 
-    fn with(sim: SimDisk, slots: bool, (log_unit, bytes): (u64, u64)) -> Self {
+    fn with(sim: SimDisk, slots: bool, log_unit: u64) -> Self {
         if slots {
             let mut options = FormatOptions::new();
             (options.slot_bytes, options.log_bytes) = (Some(64 << 10), Some(8 << 20));
             (options.log_unit, options.atomic_bytes) = (Some(log_unit), Some(log_unit));
-            let formatted = format_in(&sim.dir(), STORE_FILE, bytes, &options);
+            let formatted = format_in(&sim.dir(), STORE_FILE, STORE_BYTES, &options);
             formatted.expect("a simulated disk without faults is formatted");
         }
         Self { sim, slots, log_unit }
