@@ -256,16 +256,16 @@ mod tests {
     /// Goal: a table has a line per engine, shows a failure as one, and ends in ratios.
     #[test]
     fn tables_show_failures_and_ratios() {
-        let words = ["--engines", "weir,rocksdb", "--workloads", "readrandom", "--rows", "equal"];
+        let words = ["--engines", "weir,leveldb", "--workloads", "readrandom", "--rows", "equal"];
         let args = Args::parse(words.into_iter().map(str::to_owned));
         let args = args.expect("the words are valid").expect("no help was asked for");
-        let ok = [sample("weir", 0, 300.0), sample("rocksdb", 0, 200.0)];
+        let ok = [sample("weir", 0, 300.0), sample("leveldb", 0, 200.0)];
         let text = tables(&args, &ok);
         assert!(text.contains("| weir | 300 | 300..300 | 300 |"), "{text}");
         assert!(text.contains("| readrandom | 1.50 (1.50) | 1.50 (1.50) |"), "{text}");
-        let failed = Sample { answer: None, ..sample("rocksdb", 0, 0.0) };
+        let failed = Sample { answer: None, ..sample("leveldb", 0, 0.0) };
         let text = tables(&args, &[sample("weir", 0, 300.0), failed]);
-        assert!(text.contains("| rocksdb | failed |"), "{text}");
+        assert!(text.contains("| leveldb | failed |"), "{text}");
         assert!(text.contains("| readrandom | - | - | - | - |"), "{text}");
     }
 }
