@@ -158,7 +158,10 @@ impl Passage<'_> {
         let target = self.buffered_target();
         for (id, run, list) in self.old.version.lists() {
             if !self.options.compaction_buffer.is_on(id.level) || self.edit.requests.drop {
-                changes.push(ListChange::Drop { run: id });
+                // With a run that ends its list ends.
+                if !self.ends(id, run) {
+                    changes.push(ListChange::Drop { run: id });
+                }
                 continue;
             }
             let asked = &self.edit.requests.trim;

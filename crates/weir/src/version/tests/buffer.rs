@@ -254,6 +254,26 @@ fn lists_are_dropped_and_nonsense_is_refused() {
 }
 
 /// What is thought of an edit whose changes of lists were `mended`, without making it.
+/// Goal: an edit may drop the lists and leave nothing of a run that has one: a merge in stretches
+/// does with its first. Method: the only table of the run goes down.
+#[test]
+fn a_list_is_dropped_with_its_run() {
+    let set = fresh(10);
+    flush(&set, 10, ("a", "f"));
+    drain(&set, 10, &[], level(2), (50, "a", "f"));
+    assert_eq!(lists(&set, level(2)), "1/10 | 10 a-f");
+    let installed = apply(&set, |part| {
+        part.remove_table(level(2), uid(50));
+        part.add_table(level(3), epoch(1), meta(60, "a", "f", (1, 109)));
+        part.requests.drop = true;
+    });
+    let mut removed: Vec<u64> =
+        installed.removed.iter().map(|table| table.meta().uid.get()).collect();
+    removed.sort_unstable();
+    assert_eq!(removed, [10, 50]);
+    assert_eq!(lists(&set, level(2)), "");
+}
+
 fn judge(
     set: &VersionSet,
     change: impl FnOnce(&mut KeyspaceEdit),
