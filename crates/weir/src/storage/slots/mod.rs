@@ -36,7 +36,9 @@ use crate::storage::{
 };
 
 mod ahead;
+mod behind;
 mod cells;
+mod discards;
 mod flush;
 pub mod format;
 mod lost;
@@ -534,12 +536,11 @@ impl Storage for Slots {
     }
 
     fn free_space(&self) -> FreeSpace {
-        let counts = self.space.counts();
         let capacity = self.cells.capacity().unwrap_or(0);
         let half = self.halves.capacity().unwrap_or(0);
         let areas = FreeAreas { log: capacity * self.cells.free() as u64, versions: half };
         FreeSpace {
-            table_bytes: Some(counts.free * self.space.slot_bytes()),
+            table_bytes: Some(self.space.free_bytes()),
             areas: Some(areas),
             files: None,
             table_unit: self.space.slot_bytes(),

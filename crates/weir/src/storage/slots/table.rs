@@ -12,13 +12,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::TableUid;
 use crate::base::pages::PageVec;
 use crate::base::place::{Extent, Place};
-use crate::base::sched::{Condvar, Mutex};
+use crate::base::sched::{self, Condvar, Mutex};
 use crate::device::{Advice, File};
 use crate::storage::slots::ahead::{Ahead, Windows};
+use crate::storage::slots::behind::{self, Behind, Handed};
+use crate::storage::slots::discards::{self, Discards};
 use crate::storage::slots::map::{Counts, SlotMap, slots_of};
 use crate::storage::slots::page::{PAGE_BYTES, Trailer, Uuid};
 use crate::storage::{LiveTable, TableSource, TableWriter, WrittenTable};
@@ -41,12 +44,18 @@ pub(super) struct Space {
     /// Reads and discards in flight have ended.
     quiet: Condvar,
     ahead: Arc<Ahead>,
+    behind: Arc<Behind>,
+    discards: Arc<Discards>,
 }
 
 struct State {
     map: SlotMap,
     /// Removed tables that nobody reads, to be discarded.
     leaving: Vec<(TableUid, Place)>,
+    /// Tables that are being discarded.
+    discarding: u64,
+    /// Slots of both: free as soon as somebody needs them.
+    yielding: u64,
     /// Whether the device is told of free slots.
     discards: bool,
     /// Reads and discards in flight.
@@ -63,11 +72,27 @@ impl Space {
         discards: bool,
         path: String,
     ) -> Result<Arc<Self>> {
-        let map = SlotMap::new(0, file.len()? / slot_bytes);
-        let state = State { map, leaving: Vec::new(), discards, in_flight: 0, closed: false };
-        let (state, quiet) = (Mutex::new(state), Condvar::new());
-        let (repairs, ahead) = (AtomicU64::new(0), Arc::default());
-        Ok(Arc::new(Self { file, uuid, slot_bytes, path, repairs, state, quiet, ahead }))
+        let state = State {
+            map: SlotMap::new(0, file.len()? / slot_bytes),
+            leaving: Vec::new(),
+            discarding: 0,
+            yielding: 0,
+            discards,
+            in_flight: 0,
+            closed: false,
+        };
+        Ok(Arc::new(Self {
+            file,
+            uuid,
+            slot_bytes,
+            path,
+            repairs: AtomicU64::new(0),
+            state: Mutex::new(state),
+            quiet: Condvar::new(),
+            ahead: Arc::default(),
+            behind: Arc::default(),
+            discards: Arc::default(),
+        }))
     }
 
     pub(super) fn slot_bytes(&self) -> u64 {
@@ -131,19 +156,31 @@ impl Space {
     }
 
     pub(super) fn create(self: &Arc<Self>, uid: TableUid, hint: u64) -> Result<SlotWriter> {
-        self.discard_leaving();
-        let mut state = self.state.lock();
-        state.map.begin(uid)?;
+        self.state.lock().map.begin(uid)?;
         // A hint is an upper bound: of a flush it is what two write buffers hold.
-        let slots = self.slots_for(hint).min(FIRST_SLOTS).min(state.map.counts().free.max(1));
-        let reserved = state.map.reserve(uid, slots);
-        drop(state);
+        let reserved = self.reserve(uid, 1, self.slots_for(hint).min(FIRST_SLOTS));
         // From here on an error gives it up.
-        let (space, buffer) = (Arc::clone(self), PageVec::with_capacity(TABLE_BUFFER_BYTES));
-        let (place, written, sealed, ended) = (Place::default(), 0, 0, false);
-        let mut writer = SlotWriter { space, uid, place, buffer, written, sealed, ended };
+        let buffer = PageVec::with_capacity(TABLE_BUFFER_BYTES + PAGE_BYTES);
+        let (space, handed, place) = (Arc::clone(self), Handed::default(), Place::default());
+        let (written, sealed, ended) = (0, 0, false);
+        let mut writer = SlotWriter { space, uid, place, buffer, handed, written, sealed, ended };
         writer.place = reserved?;
         Ok(writer)
+    }
+
+    /// Gives `wanted` more slots to a table that is being written, fewer if no more are free, but
+    /// `needed` if they can be had by discarding what leaves; its place then.
+    fn reserve(&self, uid: TableUid, needed: u64, wanted: u64) -> Result<Place> {
+        let is_short = {
+            let state = self.state.lock();
+            state.map.counts().free < needed && state.yielding > 0
+        };
+        if is_short {
+            self.discard_leaving();
+        }
+        let mut state = self.state.lock();
+        let free = state.map.counts().free;
+        state.map.reserve(uid, wanted.max(needed).min(free.max(1)))
     }
 
     pub(super) fn open(self: &Arc<Self>, uid: TableUid) -> Result<SlotTable> {
@@ -157,45 +194,84 @@ impl Space {
         Ok(SlotTable { space: Arc::clone(self), uid, place, bytes, windows })
     }
 
-    pub(super) fn remove(&self, uid: TableUid) -> Result<()> {
+    pub(super) fn remove(self: &Arc<Self>, uid: TableUid) -> Result<()> {
         let place = self.state.lock().map.remove(uid)?;
         self.leave(uid, place);
-        self.discard_leaving();
         Ok(())
     }
 
     /// Frees what nobody reads any more, at once or after its discard.
-    fn leave(&self, uid: TableUid, place: Option<Place>) {
+    fn leave(self: &Arc<Self>, uid: TableUid, place: Option<Place>) {
         let Some(place) = place else { return };
-        let mut state = self.state.lock();
-        if state.discards && !state.closed {
+        {
+            let mut state = self.state.lock();
+            if !state.discards || state.closed {
+                return state.map.discarded(uid);
+            }
+            state.yielding += slots_of(&place);
             state.leaving.push((uid, place));
-        } else {
-            state.map.discarded(uid);
+        }
+        if !self.discards.wake(self) {
+            self.discard_leaving();
         }
     }
 
-    /// Discards the slots of removed tables and frees them. A device that cannot is not asked again
-    /// (H77). None begins once the device is given up: who opens it next may have written there.
+    /// Discards the slots of removed tables and frees them, now; returns when those are free that
+    /// the thread was at, too.
     pub(super) fn discard_leaving(&self) {
-        loop {
+        let _hurry = self.discards.hurry();
+        while self.discard_next(&|_| ()) {}
+        let mut state = self.state.lock();
+        while state.discarding > 0 && !state.closed {
+            self.quiet.wait(&mut state);
+        }
+    }
+
+    /// Discards the slots of one removed table and frees them; after each request it calls `pause`
+    /// with the nanoseconds that it took. Whether there was one. A device that cannot is not asked
+    /// again (H77). None begins once the device is given up: who opens it next may have written
+    /// there.
+    pub(super) fn discard_next(&self, pause: &dyn Fn(u64)) -> bool {
+        let (uid, place) = {
             let mut state = self.state.lock();
             if state.closed {
-                return;
+                return false;
             }
-            let Some((uid, place)) = state.leaving.pop() else { return };
-            state.in_flight += 1;
-            drop(state);
-            let _discarding = InFlight(self);
-            for extent in place.extents() {
-                let bytes = extent.slots * self.slot_bytes;
-                if self.file.discard(self.offset(extent.slot), bytes).is_err() {
-                    self.state.lock().discards = false;
-                    break;
-                }
+            let Some(next) = state.leaving.pop() else { return false };
+            state.discarding += 1;
+            next
+        };
+        let _ended = Discarded { space: self, uid, slots: slots_of(&place) };
+        for extent in place.extents() {
+            let (mut at, end) = (self.offset(extent.slot), self.offset(extent.end()));
+            while at < end {
+                let bytes = discards::BYTES_MAX.min(end - at);
+                let Some(nanos) = self.discard(at, bytes) else { return true };
+                pause(nanos);
+                at += bytes;
             }
-            self.state.lock().map.discarded(uid);
         }
+        true
+    }
+
+    /// Discards a part of the device; the nanoseconds that it took. `None` if the device cannot, or
+    /// is given up.
+    fn discard(&self, at: u64, bytes: u64) -> Option<u64> {
+        {
+            let mut state = self.state.lock();
+            if state.closed || !state.discards {
+                return None;
+            }
+            state.in_flight += 1;
+        }
+        let _discarding = InFlight(self);
+        let begin = clock::now_nanos();
+        let discarded = sched::catch_panic("a discard", || self.file.discard(at, bytes));
+        if discarded.is_err() {
+            self.state.lock().discards = false;
+            return None;
+        }
+        Some(clock::now_nanos() - begin)
     }
 
     pub(super) fn uids(&self) -> Vec<TableUid> {
@@ -245,6 +321,12 @@ impl Space {
         self.file.sync()
     }
 
+    /// Bytes of slots that a table can have now.
+    pub(super) fn free_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        (state.map.counts().free + state.yielding) * self.slot_bytes
+    }
+
     pub(super) fn ahead(&self) -> &Arc<Ahead> {
         &self.ahead
     }
@@ -267,11 +349,14 @@ impl Space {
     /// Waits for what is in flight; later reads are refused.
     pub(super) fn close(&self) {
         self.ahead.close();
+        self.behind.close();
         let mut state = self.state.lock();
         state.closed = true;
         while state.in_flight > 0 {
             self.quiet.wait(&mut state);
         }
+        drop(state);
+        self.discards.close();
     }
 
     fn begin_read(&self) -> Result<InFlight<'_>> {
@@ -300,13 +385,34 @@ impl Drop for InFlight<'_> {
     }
 }
 
+/// A table whose slots are being discarded, until it is dropped: also by a panic. Then they are
+/// free.
+struct Discarded<'a> {
+    space: &'a Space,
+    uid: TableUid,
+    slots: u64,
+}
+
+impl Drop for Discarded<'_> {
+    fn drop(&mut self) {
+        let mut state = self.space.state.lock();
+        state.map.discarded(self.uid);
+        state.discarding -= 1;
+        state.yielding -= self.slots;
+        drop(state);
+        self.space.quiet.notify_all();
+    }
+}
+
 /// A table being written. Its slots are given back if it is dropped before its end.
 pub(super) struct SlotWriter {
     space: Arc<Space>,
     uid: TableUid,
     place: Place,
     buffer: PageVec<u8>,
-    /// Bytes written to the device, whole pages; `buffer` follows them.
+    /// What is written behind.
+    handed: Handed,
+    /// Bytes written to the device or handed over, whole pages; `buffer` follows them.
     written: u64,
     /// Extents that have their trailers.
     sealed: usize,
@@ -320,29 +426,36 @@ impl SlotWriter {
             let missing = bytes - self.space.capacity(&self.place);
             // Steps that double it, so that it has few extents, whoever else is writing. What is
             // left over at the end is given back.
-            let slots = self.space.slots_for(missing).max(slots_of(&self.place));
-            let mut state = self.space.state.lock();
-            let slots = slots.min(state.map.counts().free.max(1));
-            self.place = state.map.reserve(self.uid, slots)?;
+            let needed = self.space.slots_for(missing);
+            self.place = self.space.reserve(self.uid, needed, slots_of(&self.place))?;
         }
         Ok(())
     }
 
-    /// Writes the trailers of extents behind which the table goes on. One that is just full may be
-    /// its last.
-    fn seal(&mut self) -> Result<()> {
+    /// Has the buffer, which has whole pages, followed by the trailers of the extents behind which
+    /// the table goes on with it. One that is just full may be its last. The parts of the device
+    /// that all of it goes to.
+    fn with_trailers(&mut self) -> Result<Vec<(u64, u64)>> {
+        let bytes = self.buffer.len() as u64;
+        assert!(bytes.is_multiple_of(PAGE), "{bytes} bytes of table {} are no pages", self.uid);
+        self.make_room(self.written + bytes)?;
+        let mut ranges = self.space.ranges(&self.place, self.written, bytes);
+        self.written += bytes;
         let extents = self.place.extents();
         let room = |extent: &Extent| self.space.room(extent);
         let mut reach: u64 = extents[..=self.sealed].iter().map(room).sum();
         while reach < self.written {
-            self.write_trailer(self.sealed, false)?;
+            let (at, page) = self.trailer(self.sealed, false);
+            self.buffer.extend_from_slice(&page);
+            ranges.push((at, PAGE));
             self.sealed += 1;
-            reach += room(&self.place.extents()[self.sealed]);
+            reach += room(&extents[self.sealed]);
         }
-        Ok(())
+        Ok(ranges)
     }
 
-    fn write_trailer(&self, part: usize, last: bool) -> Result<()> {
+    /// The trailer of an extent, and where it goes.
+    fn trailer(&self, part: usize, last: bool) -> (u64, Vec<u8>) {
         let extents = self.place.extents();
         let extent = extents[part];
         let before: u64 = extents[..part].iter().map(|extent| self.space.room(extent)).sum();
@@ -350,39 +463,26 @@ impl SlotWriter {
         let (uid, slots) = (self.uid, extent.slots);
         let repairs = self.space.repairs.load(Ordering::Relaxed);
         let trailer = Trailer { uid, part: part as u32, slots, bytes, last, repairs };
-        let at = self.space.offset(extent.end()) - PAGE;
-        let written = self.space.file.write_at(&trailer.encode(&self.space.uuid), at);
-        written.map_err(Error::leaving_nothing_unknown)
+        (self.space.offset(extent.end()) - PAGE, trailer.encode(&self.space.uuid))
     }
 
-    /// Writes the buffer, which has whole pages.
-    fn write_out(&mut self) -> Result<()> {
-        let bytes = self.buffer.len() as u64;
-        if bytes == 0 {
-            return Ok(());
-        }
-        assert!(bytes.is_multiple_of(PAGE), "{bytes} bytes of table {} are no pages", self.uid);
-        self.make_room(self.written + bytes)?;
-        let mut rest = &self.buffer[..];
-        for (at, bytes) in self.space.ranges(&self.place, self.written, bytes) {
-            let (piece, tail) = rest.split_at(bytes as usize);
-            let written = self.space.file.write_at(piece, at);
-            written.map_err(Error::leaving_nothing_unknown)?;
-            // It lies around until a sync otherwise.
-            self.space.file.write_back(at, bytes).map_err(Error::leaving_nothing_unknown)?;
-            rest = tail;
-        }
-        assert!(rest.is_empty(), "{} bytes of table {} have no place", rest.len(), self.uid);
-        self.written += bytes;
-        self.buffer.clear();
-        self.seal()
+    /// Has the buffer written, behind what was handed over before.
+    fn write_behind(&mut self) -> Result<()> {
+        let ranges = self.with_trailers()?;
+        let (space, bytes) = (&self.space, std::mem::take(&mut self.buffer));
+        self.buffer = self.handed.hand_over(&space.behind, &space.file, bytes, ranges)?;
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<Place> {
         let bytes = self.len();
         let padding = (self.buffer.len() as u64).next_multiple_of(PAGE) - self.buffer.len() as u64;
         self.buffer.extend_from_slice(&[0; PAGE_BYTES][..padding as usize]);
-        self.write_out()?;
+        let ranges = self.with_trailers()?;
+        // Nobody writes anything beside it, and a table of one buffer needs no other thread.
+        self.handed.wait()?;
+        behind::write(&self.space.file, &self.buffer, &ranges)?;
+        self.buffer.clear();
         self.written = bytes;
         // The fewest slots from the front that have room for all.
         let mut slots = 0;
@@ -396,7 +496,8 @@ impl SlotWriter {
             room += self.space.room(extent);
         }
         self.place = self.space.state.lock().map.forfeit(self.uid, slots);
-        self.write_trailer(self.place.extents().len() - 1, true)?;
+        let (at, page) = self.trailer(self.place.extents().len() - 1, true);
+        behind::write(&self.space.file, &page, &[(at, PAGE)])?;
         self.space.state.lock().map.acquire(self.uid, bytes);
         self.ended = true;
         Ok(self.place.clone())
@@ -405,14 +506,16 @@ impl SlotWriter {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        // The last holder may be the thread itself.
-        let _thread = self.ahead.end();
+        // The last holder may be one of the threads itself.
+        let _threads = [self.ahead.end(), self.behind.end(), self.discards.end()];
     }
 }
 
 impl Drop for SlotWriter {
     fn drop(&mut self) {
         if !self.ended {
+            // What is in flight would be written over what others put there (H30).
+            self.handed.wait().ignore_error("the table is given up");
             let removed = self.space.remove(self.uid);
             removed.ignore_error("only a table that was begun has a writer");
         }
@@ -428,7 +531,7 @@ impl TableWriter for SlotWriter {
             self.buffer.extend_from_slice(head);
             rest = tail;
             if self.buffer.len() == TABLE_BUFFER_BYTES {
-                self.write_out()?;
+                self.write_behind()?;
             }
         }
         Ok(())

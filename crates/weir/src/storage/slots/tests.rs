@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::base::clock;
 use crate::base::ids::{segment, uid};
 use crate::base::place::Place;
 use crate::base::prng::Prng;
@@ -119,15 +120,6 @@ fn stall(faults: &Faults, op: OpKind) {
     faults.arm(Fault { op, class, after: 0, times: Times::Once, effect });
 }
 
-/// Removes table 1, and says when that has ended.
-fn removing(store: &Arc<Slots>, ended: &Arc<AtomicBool>) -> impl FnOnce() + Send + 'static {
-    let (store, ended) = (Arc::clone(store), Arc::clone(ended));
-    move || {
-        store.remove_table(uid(1)).expect("removed");
-        ended.store(true, Ordering::SeqCst);
-    }
-}
-
 /// Goal: no read is in flight when the device is given up, and none begins afterwards (H73).
 #[test]
 fn giving_up_waits_for_reads() {
@@ -155,59 +147,163 @@ fn giving_up_waits_for_reads() {
     });
 }
 
+/// Waits until a fault was hit.
+fn hit(faults: &Faults) {
+    while faults.injected_total() == 0 {
+        sched::delay(std::time::Duration::from_millis(1));
+    }
+}
+
+fn discards(faults: &Faults) -> u64 {
+    faults.counters().get(OpKind::Discard, FileClass::Table).calls
+}
+
 /// Goal: no discard is in flight when the device is given up, and none begins afterwards: whoever
-/// opens it next may have a table there. Method: a table is removed while its discard stalls.
+/// opens it next may have a table there. Method: tables are removed while a discard stalls.
 #[test]
 fn giving_up_waits_for_discards() {
     Simulation::run(5, |_| {
         let (faults, store) = over_faults(true);
-        for number in 1..=2 {
+        for number in 1..=3 {
             write(&store, number, 7);
         }
         stall(&faults, OpKind::Discard);
-        let ended = Arc::new(AtomicBool::new(false));
-        let remover = sched::spawn("remover", removing(&store, &ended));
+        store.remove_table(uid(1)).expect("removed");
         let left_open = store.open_table(uid(2)).expect("opened");
-        store.remove_table(uid(2)).expect("removed");
-        while faults.injected_total() == 0 {
-            sched::delay(std::time::Duration::from_millis(1));
+        hit(&faults);
+        for number in [2, 3] {
+            store.remove_table(uid(number)).expect("removed");
         }
+        let begin = clock::now_nanos();
         store.unlock();
-        sched::delay(std::time::Duration::from_micros(1));
-        assert!(ended.load(Ordering::SeqCst), "the discard goes on");
-        let discards = || {
-            let counted = faults.counters().get(OpKind::Discard, FileClass::Table);
-            counted.calls
-        };
-        let before = discards();
+        assert!(clock::now_nanos() - begin > 900_000_000, "the discard goes on");
+        let before = discards(&faults);
         drop(left_open);
         store.space.discard_leaving();
-        assert_eq!(discards(), before, "a discard after the end");
-        assert!(remover.expect("started").join(), "the remover failed");
+        sched::delay(std::time::Duration::from_secs(10));
+        assert_eq!(discards(&faults), before, "a discard after the end");
     });
 }
 
 /// Goal: slots are given out again when their discard has ended, not before: it would destroy what
-/// is written there (H77). Method: a table is removed while its discard stalls; what is free then.
+/// is written there (H77). Who releases them does not wait for that, who needs them does. Method: a
+/// table is removed while its discard stalls; what is free then, and for a table that needs all.
 #[test]
 fn what_is_being_discarded_is_not_given_out() {
     Simulation::run(5, |_| {
         let (faults, store) = over_faults(true);
-        let all = store.space.counts().free;
+        let (all, room) = (store.space.counts().free, store.space.free_bytes());
         write(&store, 1, 7);
         stall(&faults, OpKind::Discard);
-        let ended = Arc::new(AtomicBool::new(false));
-        let remover = sched::spawn("remover", removing(&store, &ended));
-        while faults.injected_total() == 0 {
-            sched::delay(std::time::Duration::from_millis(1));
-        }
-        assert!(!ended.load(Ordering::SeqCst), "the discard does not stall");
+        let begin = clock::now_nanos();
+        store.remove_table(uid(1)).expect("removed");
+        hit(&faults);
+        assert!(clock::now_nanos() - begin < 500_000_000, "the removal waits for the discard");
         let counts = store.space.counts();
         assert!(counts.free < all && counts.leaving > 0, "{counts:?} of {all}");
-        assert!(remover.expect("started").join(), "the remover failed");
-        assert_eq!(store.space.counts().free, all);
+        assert_eq!(store.space.free_bytes(), room, "it is to be had");
+        let mut writer = store.create_table(uid(2), 0).expect("begun");
+        // All but the ends of a few extents.
+        for _ in 0..all - 1 {
+            writer.append(&[8; 64 << 10]).expect("there is room");
+        }
+        let written = writer.end().expect("ended");
+        assert!(clock::now_nanos() - begin > 900_000_000, "given out before its discard");
+        store.sync_tables(vec![written]).expect("durable");
         store.unlock();
     });
+}
+
+/// Goal: discards are paced, but for who needs the slots. Method: requests that take their time;
+/// how many there are by then, alone and in a hurry.
+#[test]
+fn discards_pause() {
+    for hurried in [false, true] {
+        Simulation::run(5, move |_| {
+            let (faults, store) = over_faults(true);
+            for number in 1..=10 {
+                write(&store, number, 7);
+            }
+            let (op, class) = (Some(OpKind::Discard), Some(FileClass::Table));
+            let effect = Effect::Stall(100);
+            faults.arm(Fault { op, class, after: 0, times: Times::Forever, effect });
+            for number in 1..=10 {
+                store.remove_table(uid(number)).expect("removed");
+            }
+            if hurried {
+                store.space.discard_leaving();
+                assert_eq!((discards(&faults), store.space.counts().leaving), (10, 0));
+            } else {
+                sched::delay(std::time::Duration::from_secs(1));
+                let count = discards(&faults);
+                assert!((4..=6).contains(&count), "{count} in a second");
+            }
+            store.unlock();
+        });
+    }
+}
+
+/// Appends `bytes` bytes to a new table, a page of each number after the other.
+fn begun(store: &Slots, number: u64, bytes: usize) -> (Box<dyn TableWriter>, Result<()>) {
+    let mut writer = store.create_table(uid(number), 0).expect("begun");
+    let pages = (0..bytes / PAGE_BYTES).map(|page| [page as u8 ^ number as u8; PAGE_BYTES]);
+    let appended = pages.into_iter().try_for_each(|page| writer.append(&page));
+    (writer, appended)
+}
+
+/// Goal: slots of a table that is given up are given out again when nothing of it is in flight, not
+/// before: it would be written over another table (H30). Method: a table of several buffers is
+/// given up while the first write stalls.
+#[test]
+fn what_is_written_behind_keeps_its_slots() {
+    Simulation::run(5, |_| {
+        let (faults, store) = over_faults(false);
+        let all = store.space.counts().free;
+        stall(&faults, OpKind::Write);
+        let (writer, appended) = begun(&store, 1, 1 << 20);
+        appended.expect("handed over");
+        hit(&faults);
+        let writes = || faults.counters().get(OpKind::Write, FileClass::Table).calls;
+        writer.abandon();
+        let (before, free) = (writes(), store.space.counts().free);
+        sched::delay(std::time::Duration::from_secs(10));
+        assert_eq!((writes(), free), (before, all), "a write after the end");
+        store.unlock();
+    });
+}
+
+/// Goal: a failure behind is the failure of its table, and of no other one: a later call of the
+/// writer returns it. Method: each write fails in turn, of a table of several buffers and extents
+/// beside another one; what ends well can be read.
+#[test]
+fn a_failure_behind_is_its_writer_s() {
+    for failing in 0..12 {
+        Simulation::run(failing, move |_| {
+            let (faults, store) = over_faults(false);
+            let (other, appended) = begun(&store, 1, 600 << 10);
+            appended.expect("handed over");
+            let (op, class) = (Some(OpKind::Write), Some(FileClass::Table));
+            let effect = Effect::Fail(ErrorCode::Eio);
+            // Of the other one one buffer is on its way, maybe.
+            sched::delay(std::time::Duration::from_secs(1));
+            faults.arm(Fault { op, class, after: failing, times: Times::Once, effect });
+            let (writer, appended) = begun(&store, 2, 3 << 20);
+            let ended = appended.and_then(|()| writer.end());
+            let hit = faults.injected_total() > 0;
+            assert_eq!(ended.is_err(), hit, "write {failing}");
+            faults.heal();
+            store.sync_tables(vec![other.end().expect("another table")]).expect("durable");
+            let table = store.open_table(uid(1)).expect("opened");
+            let mut page = [0; PAGE_BYTES];
+            for at in 0..150 {
+                table.read_exact_at(&mut page, (at * PAGE_BYTES) as u64).expect("read");
+                assert_eq!(page, [at as u8 ^ 1; PAGE_BYTES], "page {at}");
+            }
+            drop(table);
+            assert!(hit || failing > 6, "a table of 3 MiB has more writes");
+            store.unlock();
+        });
+    }
 }
 
 /// Goal: a page that cannot be read fails no opening if another one says the same: one of the
