@@ -64,6 +64,8 @@ pub struct RealDir {
 struct RealFile {
     fd: OwnedFd,
     path: PathBuf,
+    /// Whether requests let go of the file while the device works, where that is possible.
+    apart: bool,
 }
 
 /// Repeats a system call that a signal interrupted.
@@ -219,7 +221,7 @@ impl Dir for RealDir {
         if class == FileClass::Wal && copies_on_write(&fd) {
             write_in_place(&fd);
         }
-        Ok(Arc::new(RealFile { fd, path }))
+        Ok(Arc::new(RealFile { fd, path, apart: false }))
     }
 
     fn open(&self, name: &str, _: FileClass, mode: Mode) -> Result<Arc<dyn File>> {
@@ -235,7 +237,7 @@ impl Dir for RealDir {
             opened => opened.map_err(|e| failed(format_args!("opening {}", path.display()), e))?,
         };
         identify_file(&fd, &path)?;
-        Ok(Arc::new(RealFile { fd, path }))
+        Ok(Arc::new(RealFile { fd, path, apart: false }))
     }
 
     fn rename(&self, from: &str, to: &str, _: FileClass) -> Result<()> {
@@ -320,6 +322,24 @@ impl Dir for RealDir {
 }
 
 impl RealFile {
+    fn read_some(&self, buf: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+        if self.apart
+            && let Some(read) = uring::read_at(self.fd.as_fd(), buf, offset)
+        {
+            return read;
+        }
+        retry(|| rustix::io::pread(&self.fd, &mut *buf, offset))
+    }
+
+    fn write_some(&self, buf: &[u8], offset: u64) -> rustix::io::Result<usize> {
+        if self.apart
+            && let Some(written) = uring::write_at(self.fd.as_fd(), buf, offset)
+        {
+            return written;
+        }
+        retry(|| rustix::io::pwrite(&self.fd, buf, offset))
+    }
+
     fn fault(&self, what: &str, offset: u64, errno: Errno) -> Error {
         failed(format_args!("{what} {} at offset {offset}", self.path.display()), errno)
     }
@@ -330,7 +350,7 @@ impl File for RealFile {
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset + done as u64;
-            match retry(|| rustix::io::pread(&self.fd, &mut *rest, at)) {
+            match self.read_some(rest, at) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) => return Err(self.fault("reading", at, e)),
@@ -344,7 +364,7 @@ impl File for RealFile {
         let mut done = 0;
         while let Some(rest) = buf.get(done..).filter(|rest| !rest.is_empty()) {
             let at = offset + done as u64;
-            match retry(|| rustix::io::pwrite(&self.fd, rest, at)) {
+            match self.write_some(rest, at) {
                 // A write of 0 bytes without an error means that no space is left.
                 Ok(0) => return Err(self.fault("writing", at, Errno::NOSPC)),
                 Ok(n) => done += n,
@@ -732,5 +752,24 @@ fn flock(fd: &OwnedFd, held: &mut HeldLock, store: &Path, path: &Path) -> Result
 }
 
 pub(crate) mod ground;
+#[cfg(all(feature = "io_uring", target_os = "linux", not(miri)))]
+mod uring;
+
+/// Where there is none every request is a plain one.
+#[cfg(not(all(feature = "io_uring", target_os = "linux", not(miri))))]
+mod uring {
+    use std::os::fd::BorrowedFd;
+
+    type Transferred = Option<rustix::io::Result<usize>>;
+
+    pub(super) fn read_at(_: BorrowedFd<'_>, _: &mut [u8], _: u64) -> Transferred {
+        None
+    }
+
+    pub(super) fn write_at(_: BorrowedFd<'_>, _: &[u8], _: u64) -> Transferred {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -113,10 +113,13 @@ fn open_beside(path: &Path, kind: PathKind, access: OFlags, fd: OwnedFd) -> Resu
     }
     flock(&fd, &mut held, path, path)?;
     let lock = RealLock { descriptors: vec![fd], _held: vec![held], process };
-    let file: Arc<dyn File> = Arc::new(RealFile { fd: own, path: path.to_owned() });
+    let file: Arc<dyn File> = Arc::new(RealFile { fd: own, path: path.to_owned(), apart: false });
     let flags = access | OFlags::CLOEXEC | OFlags::DIRECT;
     let direct = match retry(|| fs::open(path, flags, fs::Mode::empty())) {
-        Ok(fd) => Direct::over(Arc::new(RealFile { fd, path: path.to_owned() })),
+        Ok(fd) => {
+            let apart = kind != PathKind::BlockDevice;
+            Direct::over(Arc::new(RealFile { fd, path: path.to_owned(), apart }))
+        }
         // Some file systems cannot (tmpfs before Linux 6.6).
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Arc::clone(&file),
         Err(e) => return Err(failed(format_args!("opening {}", path.display()), e)),
