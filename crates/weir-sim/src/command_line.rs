@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, value_parser};
 use weir::CompactionPolicy;
 
 /// Weir simulated from a seed, compared with an oracle
@@ -20,6 +20,9 @@ pub(crate) struct CommandLine {
     /// Stores are in one file, in slots, instead of in a directory
     #[arg(long, global = true)]
     pub(crate) slots: bool,
+    /// Devices of `m`, `determinism` and `replay` have so many MiB, 24 and more, and get full
+    #[arg(long, global = true, value_name = "MIB", value_parser = value_parser!(u64).range(24..4096))]
+    pub(crate) device_mib: Option<u64>,
 }
 
 const EXIT_CODES: &str = "Exit codes:

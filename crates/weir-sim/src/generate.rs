@@ -10,6 +10,7 @@ use weir::sim::Prng;
 
 use crate::op::{How, ITERATORS, Item, KEYSPACES, Leave, Misuse, Move, Op, SNAPSHOTS, Val};
 use crate::options::{self, Cell};
+use crate::world;
 
 /// What one episode is like.
 #[derive(Clone, Debug)]
@@ -174,7 +175,9 @@ impl Generator {
             4 if self.rng.chance(1, 8) => 20_000 + self.rng.below(60_000),
             _ => 4 + self.rng.below(2 * typical),
         };
-        Val { id: self.values, len: len as u32 }
+        // Entries as large as tables are, where devices get full.
+        let times = if world::device_bytes().is_some() { 8 } else { 1 };
+        Val { id: self.values, len: (times * len) as u32 }
     }
 
     fn durability(&mut self) -> Durability {

@@ -21,7 +21,7 @@ use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, polici
 use weir_sim::{fixtures, kill, museum, powercut, soak};
 
 /// The short forms of the campaigns, as in CI.
-const SHORT: [&str; 17] = [
+const SHORT: [&str; 18] = [
     "m --ops 40000",
     "rounds --ops 4000",
     "determinism --episodes 8",
@@ -34,6 +34,7 @@ const SHORT: [&str; 17] = [
     "kill --slots --kills 10",
     "powercut --histories 2 --images 40 --commits 1500",
     "m --slots --ops 12000",
+    "m --slots --device-mib 24 --ops 12000",
     "determinism --slots --episodes 4",
     "c --slots --images 1500 --steps 60 --stride 13 --deep-every 1500 --repair-every 16",
     "policies --slots --ops 200 --images 12 --switches 7 --steps 30 --stride 97 --deep-every 4000",
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     if let Command::KillChild(args) = &line.command {
         return child(args);
     }
-    weir_sim::world::use_slots(line.slots);
+    use_disks(&line);
     let started = Instant::now();
     let result = run(&line);
     let seconds = started.elapsed().as_secs_f64();
@@ -60,6 +61,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What new disks of this process are like.
+fn use_disks(line: &CommandLine) {
+    weir_sim::world::use_slots(line.slots);
+    weir_sim::world::use_device_bytes(line.device_mib.map(|mib| mib << 20));
 }
 
 fn run(line: &CommandLine) -> Result<(), String> {
@@ -383,7 +390,7 @@ fn short(args: &ShortArgs, jobs: usize) -> Result<(), String> {
             line.push(format!("--dir={}", dir.display()));
         }
         let line = CommandLine::try_parse_from(line).map_err(|error| error.to_string())?;
-        weir_sim::world::use_slots(line.slots);
+        use_disks(&line);
         let started = Instant::now();
         run(&line).map_err(|why| format!("{name}: {why}"))?;
         println!("-- {name}: {:.1} s", started.elapsed().as_secs_f64());

@@ -67,6 +67,13 @@ impl KeyspaceModel {
         visible(self.keys.get(key)?, at)
     }
 
+    /// Bytes of keys and values at `at`.
+    #[must_use]
+    pub fn bytes(&self, at: Index) -> u64 {
+        let all = self.range(Bound::Unbounded, Bound::Unbounded, at);
+        all.map(|(key, value)| (key.len() + value.len()) as u64).sum()
+    }
+
     /// The pairs in a range as of commit `at`, ascending; double-ended.
     pub fn range<'a>(
         &'a self,

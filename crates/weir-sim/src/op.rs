@@ -12,6 +12,8 @@ use std::str::FromStr;
 
 use weir::Durability;
 
+use crate::world;
+
 /// Keyspaces that operations name: 0 is the default one.
 pub const KEYSPACES: u8 = 4;
 /// Snapshots that may live at once.
@@ -48,9 +50,11 @@ impl Val {
     }
 }
 
-/// Bytes behind the number in a long key: up to 319; of some, up to the limit of a key.
+/// Bytes behind the number in a long key: up to 319; of some, up to the limit of a key. Where devices
+/// get full it is less: the version log of a small one has no room for tables with such bounds.
 fn padding(n: u32) -> usize {
     match n % 256 {
+        63 | 127 | 191 if world::device_bytes().is_some() => 1_000,
         63 => 65_535 - 9,
         127 => 40_000,
         191 => 5_000,

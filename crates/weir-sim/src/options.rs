@@ -9,6 +9,8 @@ use weir::{
     RunsOptions, SentinelOptions, Sentinels, TrimOptions, WarmUp,
 };
 
+use crate::world;
+
 /// Options of a store and of its default keyspace.
 pub type Pair = (DbOptions, Options);
 
@@ -64,6 +66,16 @@ pub fn keyspace(number: u32) -> Options {
     if rng.chance(1, 2) && odd_chunk.suits(options.compaction) {
         options.debug.odd_chunk = odd_chunk;
     }
+    if world::device_bytes().is_some() { wider(options) } else { options }
+}
+
+/// Tables, and what becomes tables, of a few slots of a device that gets full: each of the usual
+/// ones would take a slot for a sixty-fourth of its bytes.
+fn wider(mut options: Options) -> Options {
+    options.table_bytes *= 64;
+    options.write_buffer_bytes *= 16;
+    let entries = &mut options.debug.write_buffer_entries;
+    *entries = entries.map(|entries| entries.max(100));
     options
 }
 
@@ -176,6 +188,12 @@ pub fn store(number: u32) -> DbOptions {
     options.debug.gap_entries = one(rng, &[1, 2, 8, 64]);
     options.debug.stretch_bytes =
         one(rng, &[None, None, None, None, None, None, Some(500), Some(5000)]);
+    if world::device_bytes().is_some() {
+        options.memory_budget = options.memory_budget.max(1 << 20);
+        options.log_segment_bytes = options.log_segment_bytes.max(32 << 10);
+        options.log_area_bytes = options.log_area_bytes.max(256 << 10);
+        options.debug.stretch_bytes = options.debug.stretch_bytes.map(|bytes| 64 * bytes);
+    }
     options
 }
 

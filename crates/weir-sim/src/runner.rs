@@ -22,6 +22,7 @@ use crate::world::Disk;
 mod beside;
 mod counters;
 mod form;
+mod full;
 mod keyspaces;
 mod reads;
 
@@ -185,6 +186,12 @@ impl Runner {
     /// # Errors
     /// The violation, if the store did not do as the oracle says.
     pub fn step(&mut self, op: &Op) -> Checked {
+        let before = self.counters.full;
+        self.once(op)?;
+        if self.counters.full == before { Ok(()) } else { self.make_room(op) }
+    }
+
+    fn once(&mut self, op: &Op) -> Checked {
         self.counters.ops += 1;
         match op {
             Op::Put { ks, key, val, dur } => self.put(*ks, *key, *val, *dur),
@@ -229,14 +236,15 @@ impl Runner {
                 let Some(space) = &self.spaces[usize::from(*ks)] else { return Ok(()) };
                 let all = *ks == 0 && self.last.is_multiple_of(2);
                 let flushed = if all { self.db()?.flush() } else { space.handle.flush() };
-                flushed.map_err(|e| format!("flush: {e}"))?;
+                self.unless_full(flushed, "flush")?;
                 self.measure()?;
                 self.first_hits()
             }
             Op::Compact { ks, lo, hi } => {
                 if let Some(space) = &self.spaces[usize::from(*ks)] {
                     let range = bounds(*lo, *hi);
-                    space.handle.compact_range(range).map_err(|e| format!("compact: {e}"))?;
+                    let compacted = space.handle.compact_range(range);
+                    self.unless_full(compacted, "compact")?;
                     self.measure()?;
                 }
                 self.first_hits()
@@ -245,14 +253,15 @@ impl Runner {
                 if let Some(space) = &self.spaces[usize::from(*ks)] {
                     let range = bounds(*lo, *hi);
                     let built = space.handle.build_sentinel(range);
-                    let built = built.map_err(|e| format!("sentinel: {e}"))?;
+                    let built = self.unless_full(built, "sentinel")?.unwrap_or(false);
                     self.counters.sentinels += u64::from(built);
                     self.measure()?;
                 }
                 self.first_hits()
             }
             Op::Idle => {
-                self.db()?.wait_idle().map_err(|e| format!("wait_idle: {e}"))?;
+                let idle = self.db()?.wait_idle();
+                self.unless_full(idle, "wait_idle")?;
                 self.measure()?;
                 self.first_hits()
             }
@@ -284,9 +293,13 @@ impl Runner {
         budget.min(self.db_options.log_area_bytes / 4).min(1 << 30) as usize
     }
 
-    /// Checks a refusal for size: right if some value exceeds the limit, and then required.
+    /// Checks a refusal: for size it is right if some value exceeds the limit, and then required;
+    /// for space where devices get full.
     fn refused(&mut self, result: weir::Result<()>, largest: usize, what: &str) -> Checked<bool> {
         let too_large = largest > self.value_max();
+        if !too_large && self.no_space(&result) {
+            return Ok(true);
+        }
         match result {
             Ok(()) if too_large => Err(format!(
                 "{what}: a value of {largest} bytes was taken, the limit is {}",
@@ -327,10 +340,11 @@ impl Runner {
             Durability::Buffered => space.handle.delete(&key),
             _ => space.handle.delete_with(&key, dur),
         };
-        result.map_err(|e| format!("delete: {e}"))?;
-        self.last += 1;
-        self.models[space.model].write(self.last, &key, None, dur != Durability::None);
-        self.acknowledge(dur);
+        if !self.refused(result, 0, "delete")? {
+            self.last += 1;
+            self.models[space.model].write(self.last, &key, None, dur != Durability::None);
+            self.acknowledge(dur);
+        }
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir::sim::{
@@ -61,8 +61,23 @@ static SLOTS: AtomicBool = AtomicBool::new(false);
 /// The file that a store in slots is in.
 pub const STORE_FILE: &str = "store.weir";
 
-/// Bytes of that file. Most of it is never written, and takes no memory.
+/// Bytes of that file, where devices do not get full. Most of it is never written, and takes no
+/// memory.
 const STORE_BYTES: u64 = 512 << 20;
+
+/// Bytes of new disks, if they are to get full; otherwise 0.
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+
+/// Lets new disks of this process have so many bytes, or no limit.
+pub fn use_device_bytes(bytes: Option<u64>) {
+    DEVICE.store(bytes.unwrap_or(0), Ordering::Relaxed);
+}
+
+/// Bytes of new disks, if they are to get full.
+#[must_use]
+pub fn device_bytes() -> Option<u64> {
+    Some(DEVICE.load(Ordering::Relaxed)).filter(|&bytes| bytes > 0)
+}
 
 /// Lets stores on new disks of this process be in slots, or in directories.
 pub fn use_slots(slots: bool) {
@@ -100,10 +115,18 @@ impl Disk {
     fn with(sim: SimDisk, slots: bool, log_unit: u64) -> Self {
         if slots {
             let mut options = FormatOptions::new();
-            (options.slot_bytes, options.log_bytes) = (Some(64 << 10), Some(8 << 20));
+            let log = if device_bytes().is_some() { 4 << 20 } else { 8 << 20 };
+            (options.slot_bytes, options.log_bytes) = (Some(64 << 10), Some(log));
             (options.log_unit, options.atomic_bytes) = (Some(log_unit), Some(log_unit));
-            let formatted = format_in(&sim.dir(), STORE_FILE, STORE_BYTES, &options);
+            let formatted = format_in(
+                &sim.dir(),
+                STORE_FILE,
+                device_bytes().unwrap_or(STORE_BYTES),
+                &options,
+            );
             formatted.expect("a simulated disk without faults is formatted");
+        } else {
+            sim.set_capacity(device_bytes());
         }
         Self { sim, slots, log_unit }
     }

@@ -27,6 +27,10 @@ pub struct Counters {
     pub reopens: [u64; 4],
     /// Values refused because they exceed the limit of the options.
     pub refused: u64,
+    /// Calls refused because the device was full.
+    pub full: u64,
+    /// Such writes that the store took once there was room.
+    pub resumed: u64,
     /// Reopenings that gave the default keyspace another policy.
     pub switches: Switches,
 }
@@ -45,6 +49,8 @@ impl Counters {
         self.levels = self.levels.max(other.levels);
         self.old_reads += other.old_reads;
         self.refused += other.refused;
+        self.full += other.full;
+        self.resumed += other.resumed;
         self.switches.add(&other.switches);
         for (a, b) in self.reopens.iter_mut().zip(other.reopens) {
             *a += b;
