@@ -100,7 +100,7 @@ pub(crate) fn remove_dir(path: &Path) -> Result<()> {
 }
 
 /// The names in `path`.
-fn list(path: &Path) -> Result<Vec<String>> {
+pub(crate) fn list(path: &Path) -> Result<Vec<String>> {
     let dir = RealDir::open(path, false).map_err(|e| e.to_string())?;
     dir.list().map_err(|e| e.to_string())
 }
@@ -258,6 +258,16 @@ impl WorkDir {
             Err(_) if path.is_dir() => Ok(()),
             other => other.map_err(failed("naming", path)),
         }
+    }
+
+    /// Takes the directory `path` in, to be removed with this one: at once by its name, so that
+    /// one that is removed in part is never taken for a whole one.
+    ///
+    /// # Errors
+    /// What failed, and where.
+    pub(crate) fn take(self, path: &Path) -> Result<()> {
+        #[expect(clippy::disallowed_methods, reason = "a directory of the laboratory")]
+        std::fs::rename(path, self.path.join("removed")).map_err(failed("removing", path))
     }
 }
 

@@ -31,7 +31,7 @@ const PROBE_KEYS_MIN: u64 = 4_000;
 
 /// What an image is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(crate) enum Stage {
     Loaded,
     Aged,
 }
@@ -65,6 +65,33 @@ pub fn of(
         let below = Some(loaded.as_path());
         made(path, below, settings, |files| store::age(files, settings, seed, processor))
     })
+}
+
+/// The images that [`of`] makes or takes for a run with `settings`.
+pub(crate) fn stages(settings: &Settings) -> &'static [Stage] {
+    match (settings.load.keys, settings.load.updates) {
+        (0, _) => &[],
+        (_, 0) => &[Stage::Loaded],
+        _ => &[Stage::Loaded, Stage::Aged],
+    }
+}
+
+/// Removes an image that no run will start from again, if there is one.
+///
+/// # Errors
+/// The file system's, as text.
+pub(crate) fn discard(
+    images: Images<'_>,
+    stage: Stage,
+    settings: &Settings,
+    seed: u64,
+    processor: usize,
+) -> Result<(), String> {
+    let path = path_of(images, stage, settings, seed, processor)?;
+    if !path.is_dir() {
+        return Ok(());
+    }
+    WorkDir::new(&images.cache.join("images"))?.take(&path)
 }
 
 /// That the image in `path` can be opened; that all of its bytes are sound, if `whole`.
@@ -134,11 +161,7 @@ fn kept(
     processor: usize,
     make: impl FnOnce(&Path) -> Result<(), String>,
 ) -> Result<PathBuf, String> {
-    let (text, seed_text) = (stated(stage, settings)?, seed.to_string());
-    let probe = probe(stage, settings, seed, processor)?;
-    let name = files::hash(&[text.as_bytes(), seed_text.as_bytes(), probe.as_bytes()]);
-    let folder = images.cache.join("images");
-    let path = folder.join(&name);
+    let path = path_of(images, stage, settings, seed, processor)?;
     // Two runs often need the same image at once. Whether it is known to be sound.
     static MAKING: Mutex<BTreeMap<PathBuf, Arc<Mutex<bool>>>> = Mutex::new(BTreeMap::new());
     let one = {
@@ -153,7 +176,7 @@ fn kept(
         }
     }
     if !path.is_dir() {
-        let work = WorkDir::new(&folder)?;
+        let work = WorkDir::new(&images.cache.join("images"))?;
         make(work.path())?;
         work.keep_as(&path)?;
     }
@@ -161,8 +184,22 @@ fn kept(
     Ok(path)
 }
 
+/// Where the image of `stage` is, or would be.
+fn path_of(
+    images: Images<'_>,
+    stage: Stage,
+    settings: &Settings,
+    seed: u64,
+    processor: usize,
+) -> Result<PathBuf, String> {
+    let (text, seed_text) = (stated(stage, settings)?, seed.to_string());
+    let probe = probe(stage, settings, seed, processor)?;
+    let name = files::hash(&[text.as_bytes(), seed_text.as_bytes(), probe.as_bytes()]);
+    Ok(images.cache.join("images").join(name))
+}
+
 /// What the bytes of an image depend on, as text: the cache's size and the like do not change one.
-fn stated(stage: Stage, settings: &Settings) -> Result<String, String> {
+pub(crate) fn stated(stage: Stage, settings: &Settings) -> Result<String, String> {
     let policies = match stage {
         Stage::Loaded => vec![settings.load.policy],
         Stage::Aged => vec![settings.load.policy, settings.store.policy],

@@ -35,6 +35,9 @@ pub struct RunOptions {
     /// Whether runs of the same options, scale, seed and program are taken from there: many figures
     /// show the same run.
     pub reuse: bool,
+    /// Whether images stay for later commands. Otherwise each is removed when the last of these
+    /// runs that starts from it has ended, and the disk holds a few at a time.
+    pub keep_images: bool,
     /// Runs side by side, at least 1.
     pub jobs: usize,
 }
@@ -175,6 +178,43 @@ fn check_scaled(full: &Settings, scaled: &Settings, scale: u32) -> Result<(), St
     scaled.check().and_then(|()| engine::check(scaled)).map_err(at_scale)
 }
 
+/// How many runs that have not ended start from each image, by what its bytes depend on.
+struct Awaited(Mutex<BTreeMap<String, usize>>);
+
+impl Awaited {
+    fn new(tasks: &[Task]) -> Self {
+        let mut counts = BTreeMap::new();
+        for task in tasks {
+            for &stage in image::stages(&task.settings) {
+                // One that cannot be stated is an error of its run.
+                if let Ok(stated) = image::stated(stage, &task.settings) {
+                    *counts.entry(stated).or_insert(0) += 1;
+                }
+            }
+        }
+        Self(Mutex::new(counts))
+    }
+
+    /// `task` has ended: removes the images that no other one starts from.
+    fn ended(&self, task: &Task, place: &Place<'_>) -> Result<(), String> {
+        let images = Images { cache: &place.options.cache, again: false };
+        for &stage in image::stages(&task.settings) {
+            let stated = image::stated(stage, &task.settings)?;
+            let left = {
+                let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let count = counts.entry(stated).or_insert(1);
+                *count -= 1;
+                *count
+            };
+            if left == 0 {
+                let (seed, processor) = (place.options.seed, place.processor);
+                image::discard(images, stage, &task.settings, seed, processor)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// All runs, `jobs` side by side; their records by number.
 fn run_all(
     tasks: &[Task],
@@ -184,6 +224,7 @@ fn run_all(
     let (next, done) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let results: Mutex<BTreeMap<usize, Result<Record, String>>> = Mutex::new(BTreeMap::new());
     let runs = tasks.len();
+    let awaited = Awaited::new(tasks);
     let worker = |processor: usize| {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -197,7 +238,11 @@ fn run_all(
                 }
             };
             let place = Place { options, processor };
-            let result = one(task, &place, report.clone());
+            let mut result = one(task, &place, report.clone());
+            if !options.keep_images {
+                let ended = awaited.ended(task, &place);
+                result = result.and_then(|record| ended.map(|()| record));
+            }
             done.fetch_add(1, Ordering::Relaxed);
             report(Stage::Done);
             let named = result.map_err(|e| format!("{}: {e}", task.name));
@@ -275,6 +320,45 @@ fn on_a_full_disk(error: String, cache: &Path, settings: &Settings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: images that nobody starts from any more are removed if asked, and no others. Method: two
+    /// runs of one image, one of another; the folder after each has ended.
+    #[test]
+    fn images_are_removed_after_their_last_run() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let folder = cache.path().join("images");
+        let options = RunOptions {
+            scale: 4096,
+            shrink: 1,
+            first: None,
+            seed: 1,
+            cache: cache.path().to_owned(),
+            reuse: true,
+            keep_images: false,
+            jobs: 1,
+        };
+        let task = |keys: u64| {
+            let experiment = crate::catalog::named("lsbm-fig11b").expect("built in");
+            let mut settings = experiment.runs[0].settings.clone().scaled(options.scale);
+            settings.load.keys = keys;
+            settings.store.table_bytes = 256 << 10;
+            Task { name: keys.to_string(), settings, key: String::new() }
+        };
+        let tasks = [task(5_000), task(5_000), task(6_000)];
+        let (awaited, place) = (Awaited::new(&tasks), Place { options: &options, processor: 0 });
+        let images = Images { cache: cache.path(), again: false };
+        for task in &tasks {
+            image::of(images, &task.settings, 1, 0).expect("made");
+        }
+        let each = tasks.iter().map(|task| image::stages(&task.settings).len()).collect::<Vec<_>>();
+        let count = || files::list(&folder).expect("listed").len() - 1;
+        let mut counts = vec![count()];
+        for task in &tasks {
+            awaited.ended(task, &place).expect("removed");
+            counts.push(count());
+        }
+        assert_eq!(counts, [2 * each[0], 2 * each[0], each[0], 0]);
+    }
 
     /// Goal: who has no space left learns what may go and how much is needed, and nobody else.
     #[test]

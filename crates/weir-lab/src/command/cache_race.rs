@@ -90,6 +90,7 @@ fn record(args: &RecordArgs, out: &mut dyn Write) -> Result<()> {
         seed: folder::SEED,
         cache: args.out.join("cache"),
         reuse: false,
+        keep_images: true,
         jobs: 1,
     };
     for outcome in progress(|listener| suite::run(&experiments, &options, listener)) {

@@ -31,6 +31,7 @@ pub(crate) fn run(args: &ErrorsArgs, out: &mut dyn Write) -> Result<()> {
         seed: folder::SEED,
         cache: args.out.join("cache"),
         reuse: true,
+        keep_images: true,
         jobs: usize::from(args.jobs),
     };
     folder::prepare(&args.out)?;

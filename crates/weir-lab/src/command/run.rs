@@ -47,6 +47,10 @@ pub(crate) struct RunArgs {
     /// Measure again, even if there is a result of the same experiment, scale, seed and program
     #[arg(long)]
     fresh: bool,
+    /// Remove each loaded store when the last of these runs that starts from it has ended: for disks
+    /// without the ten gigabytes that all of them take at scale 64
+    #[arg(long)]
+    discard_images: bool,
     /// Runs side by side
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
@@ -95,6 +99,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
         seed,
         cache: args.out.join("cache"),
         reuse: !args.fresh,
+        keep_images: !args.discard_images,
         jobs: usize::from(args.jobs),
     };
     suite::check(&experiments, &options(folder::SEED))?;
