@@ -12,6 +12,7 @@ weir-bench-compare: the same workloads on Weir, RocksDB, LevelDB and fjall, inte
 
 usage: weir-bench-compare [options]
        weir-bench-compare full [options]       pairs until a device is full; see full --help
+       weir-bench-compare synced [options]     synced inserts on file systems; see synced --help
 
 what runs
   --engines LIST        comma-separated, from weir,rocksdb,leveldb,fjall     (all)

@@ -2,9 +2,9 @@
 //!
 //! The parent decides what runs when (`plan`), every measurement is made by a child process of its
 //! own (`child`), so that memory and device bytes belong to one engine and one workload. `summary`
-//! turns samples into medians and ratios, `report` prints them. `full` fills file systems, in this
-//! process. docs/benchmarks.md says what is
-//! equal between the engines and what cannot be.
+//! turns samples into medians and ratios, `report` prints them. `full` fills file systems and
+//! `synced` times synced inserts on them, in this process. docs/benchmarks.md says what is equal
+//! between the engines and what cannot be.
 
 mod args;
 mod child;
@@ -16,6 +16,7 @@ mod plan;
 mod plot;
 mod report;
 mod summary;
+mod synced;
 mod task;
 
 use std::process::ExitCode;
@@ -25,6 +26,9 @@ const CHILD: &str = "__child";
 
 /// First argument of the command that fills file systems.
 const FULL: &str = "full";
+
+/// First argument of the command that measures synced inserts on file systems.
+const SYNCED: &str = "synced";
 
 /// Exit code of a wrong command line.
 const WRONG_COMMAND_LINE: u8 = 2;
@@ -46,6 +50,14 @@ fn main() -> ExitCode {
                 Ok(())
             }
             Ok(Some(args)) => full::run(&args),
+            Err(message) => return refuse(&message),
+        },
+        Some(word) if word == SYNCED => match synced::Args::parse(words) {
+            Ok(None) => {
+                println!("{}", synced::USAGE);
+                Ok(())
+            }
+            Ok(Some(args)) => synced::run(&args),
             Err(message) => return refuse(&message),
         },
         first => match args::Args::parse(first.into_iter().chain(words)) {
