@@ -89,3 +89,29 @@ fn each_request_has_its_cause() {
     let io = db.metrics().io;
     assert!(io.open.reads > 0 && io.users == none && io.log.reads == 0, "{io:?}");
 }
+
+/// Goal: in slots too, where other threads read ahead and write behind for who works. Method: a
+/// flush and a merge of several buffers and windows, with nothing else going on.
+#[test]
+fn each_request_to_slots_has_its_cause() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("db");
+    let mut options = weir::FormatOptions::new();
+    options.size = Some(256 << 20);
+    weir::format(&path, &options).expect("formatted");
+    let db = open(&path);
+    let io = || db.metrics().io;
+    for round in 1..3 {
+        fill(&db, round);
+        db.flush().expect("flush");
+    }
+    let (flushed, tables) = (io(), tables_bytes(&db));
+    assert!(tables > 4 << 20, "{tables} bytes are no several buffers");
+    assert!(flushed.flush.bytes_written >= tables, "{flushed:?}");
+    assert_eq!((flushed.users, flushed.compaction), (IoMetrics::default(), IoMetrics::default()));
+    db.compact_range(..).expect("compact_range");
+    let merged = io();
+    assert!(merged.compaction.bytes_written >= tables_bytes(&db), "{merged:?}");
+    assert!(merged.compaction.bytes_read >= tables * 9 / 10, "{merged:?}");
+    assert_eq!((merged.users, merged.flush), (flushed.users, flushed.flush));
+}

@@ -76,6 +76,7 @@ fn open_found(builder: Builder) -> Result<Db> {
     let create = options.create_if_missing && !options.read_only;
     let opening = OpenOptions { create, read_only: options.read_only };
     let storage = location.open(opening, options.discard, &io)?;
+    let mut given_up = GivenUp(Some(Arc::clone(&storage)));
     if let Some(LogBytes { segment, area }) = storage.log_bytes() {
         options.log_segment_bytes = options.log_segment_bytes.min(segment);
         options.log_area_bytes = options.log_area_bytes.min(area);
@@ -121,7 +122,23 @@ fn open_found(builder: Builder) -> Result<Db> {
     let memtable_memory = ChunkPool::new(Arc::clone(&accountant), memtables_max);
     let opening =
         Opening { options, storage, io, accountant, memtable_memory, cache, tables, set, path };
-    opening.run()
+    let db = opening.run()?;
+    given_up.0 = None;
+    Ok(db)
+}
+
+/// Gives the storage up if its opening fails, also by a panic: what goes on behind it, as discards
+/// do, ends before somebody else can open the store (H73).
+struct GivenUp(Option<Arc<dyn Storage>>);
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        let unlocked = sched::catch_panic("giving a store up", || {
+            self.0.iter().for_each(|storage| storage.unlock());
+            Ok(())
+        });
+        unlocked.ignore_error("the error of the opening says more");
+    }
 }
 
 /// A store between its version set and its first reader.

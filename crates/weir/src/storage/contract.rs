@@ -430,8 +430,10 @@ mod forms {
 
     #[cfg(feature = "sim")]
     mod simulated {
+        use std::time::Duration;
+
         use super::*;
-        use crate::base::sched::sim::Simulation;
+        use crate::base::sched::{self, sim::Simulation};
         use crate::device::sim::SimDisk;
         use crate::storage::contract::adverse::{
             OpenIn, durable_means_durable, every_call_may_fail,
@@ -454,6 +456,8 @@ mod forms {
                 Simulation::run(1, move |_| {
                     let disk = SimDisk::default();
                     check(&|| form(disk.dir()));
+                    // Threads of stores that were dropped end by themselves.
+                    sched::delay(Duration::from_secs(10));
                 });
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! A decorator around the directory counts reads, writes and syncs, with their bytes. The cause of
 //! a request is that of the file's class for the logs and the root, and for tables that of the
-//! calling thread ([`on_behalf_of`]; users if it has none). All requests of an opening count as
-//! `Open`, those to logs included.
+//! calling thread ([`on_behalf_of`]; users if it has none), or of the one in whose place it is
+//! made. All requests of an opening count as `Open`, those to logs included.
 //!
 //! Not counted: hints (`advise`, `write_back`), operations on names (create, rename, unlink, sync
 //! of the directory), failed requests. The counts are those of system calls: the page cache answers
@@ -125,6 +125,11 @@ thread_local! {
 #[must_use]
 pub(crate) fn on_behalf_of(cause: Cause) -> OnBehalf {
     OnBehalf { earlier: CAUSE.replace(cause) }
+}
+
+/// The cause of the calling thread's requests, for a thread that makes some in its place.
+pub(crate) fn current_cause() -> Cause {
+    CAUSE.get()
 }
 
 /// See [`on_behalf_of`].

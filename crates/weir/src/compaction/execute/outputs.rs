@@ -26,7 +26,7 @@ const TAKE_BYTES: u64 = 4 << 10;
 const ESTIMATE_BYTES: u64 = 32 << 10;
 
 /// Memory of a table's writer besides the builder's: the bytes that `storage` buffers before a
-/// write.
+/// write. In slots two more such buffers may be on their way to the device, which do not count.
 const WRITER_MEMORY_BYTES: u64 = 512 << 10;
 
 /// Tables of a job are made durable together when they have so many bytes: a barrier for each is

@@ -19,6 +19,7 @@ use std::sync::{Arc, Weak};
 
 use crate::base::pages::PageVec;
 use crate::base::sched::{self, Condvar, Mutex, Thread};
+use crate::storage::io::{Cause, current_cause, on_behalf_of};
 use crate::storage::slots::table::Space;
 
 /// Bytes of all windows that were hinted at and are not read yet: four of a merge's largest.
@@ -57,6 +58,8 @@ struct Window {
     bytes: u64,
     read: Mutex<Read>,
     changed: Condvar,
+    /// What its reader works for.
+    cause: Cause,
 }
 
 /// How far a window is.
@@ -86,6 +89,7 @@ impl Window {
         if !self.step(|read| matches!(read, Read::Waits).then_some(Read::Begun)) {
             return;
         }
+        let _cause = on_behalf_of(self.cause);
         let bytes = sched::catch_panic("reading ahead", || {
             let mut bytes = PageVec::with_capacity(0);
             bytes.resize(self.bytes as usize, 0);
@@ -157,6 +161,7 @@ impl Windows {
             bytes,
             read: Mutex::new(Read::Waits),
             changed: Condvar::new(),
+            cause: current_cause(),
         });
         self.0.lock().push_back(Arc::clone(&window));
         let mut state = ahead.state.lock();

@@ -2,24 +2,26 @@
 //!
 //! Requests for slots pass the page cache, so that nothing takes them off the hands of who makes a
 //! table unless the store does. A writer leaves each full buffer to a thread and fills another; it
-//! waits where [`BUFFERS_MAX`] of its own are not written yet, and at its end. The thread is started
-//! by the first buffer that is full before its table is: small tables need none. Not here: where a
-//! table's bytes go (`table`).
+//! waits where [`BUFFERS_MAX`] of its own are not written yet, and at its end. The thread is
+//! started by the first buffer that is full before its table is: small tables need none. Not here:
+//! where a table's bytes go (`table`).
 //!
 //! Invariants: (1) what one writer hands over is written in that order, so that the trailer of an
 //! extent is its last write; (2) nothing of a writer is in flight once [`Handed::wait`] has
 //! returned, so that slots that it gives up may be given out again; (3) the first failure is the
-//! writer's, which gets it from its next call, and nothing behind it is written.
+//! writer's, which gets it from its next call and from every later one, and nothing behind it is
+//! written; (4) once it is closed nothing is taken.
 //!
 //! Thread-safety: any thread may hand over; each writer is one thread's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::pages::PageVec;
 use crate::base::sched::{self, Condvar, Mutex, Thread};
 use crate::device::File;
+use crate::storage::io::{Cause, current_cause, on_behalf_of};
 
 /// Buffers of one writer that are not written yet, at most.
 const BUFFERS_MAX: usize = 2;
@@ -44,6 +46,8 @@ struct Request {
     bytes: PageVec<u8>,
     ranges: Vec<(u64, u64)>,
     of: Arc<Shared>,
+    /// What its writer works for.
+    cause: Cause,
 }
 
 /// What one writer has handed over.
@@ -62,9 +66,8 @@ struct Shared {
 struct Writes {
     /// Requests that are not written.
     left: usize,
+    /// The first failure, which every later call returns.
     failed: Option<Error>,
-    /// Whether there was a failure, also one that was told.
-    broken: bool,
     /// Buffers to fill again.
     spare: Vec<PageVec<u8>>,
 }
@@ -85,8 +88,9 @@ pub(super) fn write(file: &Arc<dyn File>, bytes: &[u8], ranges: &[(u64, u64)]) -
 
 impl Request {
     fn write_now(mut self) {
-        let is_broken = self.of.state.lock().broken;
-        let written = if is_broken {
+        let _cause = on_behalf_of(self.cause);
+        let has_failed = self.of.state.lock().failed.is_some();
+        let written = if has_failed {
             Ok(())
         } else {
             sched::catch_panic("writing a table", || write(&self.file, &self.bytes, &self.ranges))
@@ -95,7 +99,7 @@ impl Request {
         let mut writes = self.of.state.lock();
         writes.left -= 1;
         if let Err(error) = written {
-            (writes.failed, writes.broken) = (Some(error), true);
+            writes.failed = Some(error);
         }
         if writes.spare.len() < BUFFERS_MAX {
             writes.spare.push(self.bytes);
@@ -109,7 +113,7 @@ impl Handed {
     /// Has `bytes` written to these parts of the device; gives another buffer, which is empty.
     ///
     /// # Errors
-    /// That of an earlier request.
+    /// That of an earlier request; `Closed`.
     pub(super) fn hand_over(
         &self,
         behind: &Arc<Behind>,
@@ -123,13 +127,18 @@ impl Handed {
             while writes.left >= BUFFERS_MAX {
                 self.shared.written.wait(&mut writes);
             }
-            writes.failed.take().map_or(Ok(()), Err)?;
+            writes.failed.clone().map_or(Ok(()), Err)?;
             writes.left += 1;
             writes.spare.pop()
         };
-        let request =
-            Request { file: Arc::clone(file), bytes, ranges, of: Arc::clone(&self.shared) };
-        behind.push(request);
+        let (file, of, cause) = (Arc::clone(file), Arc::clone(&self.shared), current_cause());
+        if !behind.push(Request { file, bytes, ranges, of, cause }) {
+            let error = Error::new(ErrorKind::Closed, "the store was closed");
+            let mut writes = self.shared.state.lock();
+            writes.left -= 1;
+            writes.failed = Some(error.clone());
+            return Err(error);
+        }
         Ok(spare.unwrap_or_else(|| PageVec::with_capacity(capacity)))
     }
 
@@ -142,25 +151,30 @@ impl Handed {
         while writes.left > 0 {
             self.shared.written.wait(&mut writes);
         }
-        writes.failed.take().map_or(Ok(()), Err)
+        writes.failed.clone().map_or(Ok(()), Err)
     }
 }
 
 impl Behind {
-    /// Leaves it to the thread; writes it now if there is none.
-    fn push(self: &Arc<Self>, request: Request) {
+    /// Leaves it to the thread; writes it now if there is none. Whether it is not closed.
+    fn push(self: &Arc<Self>, request: Request) -> bool {
         let mut state = self.state.lock();
-        if state.thread.is_none() && !state.closed {
+        if state.closed {
+            return false;
+        }
+        if state.thread.is_none() {
             let own = Arc::clone(self);
             state.thread = sched::spawn("weir-behind", move || own.run()).ok();
         }
         if state.thread.is_none() {
             drop(state);
-            return request.write_now();
+            request.write_now();
+            return true;
         }
         state.queue.push_back(request);
         drop(state);
         self.changed.notify_all();
+        true
     }
 
     /// Writes what is handed over, until it is closed and nothing is left.

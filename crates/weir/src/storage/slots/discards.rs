@@ -1,13 +1,13 @@
 //! Who discards, and when: the device is told of slots that become free by a thread, which pauses.
 //!
 //! A device takes milliseconds to discard what is in one request, and reads wait for it meanwhile.
-//! So nobody who reads or writes discards what he happened to release: a thread does, in requests of
-//! at most [`BYTES_MAX`], each followed by a pause as long as it took. Who needs the slots now is in
-//! a hurry (`Space::discard_leaving`): then there are no pauses, and he helps. Not here: the slots
-//! and requests (`table`).
+//! So nobody who reads or writes discards what he happened to release: a thread does, in requests
+//! of at most [`BYTES_MAX`], each followed by a pause as long as it took, up to a limit. Who needs
+//! the slots now is in a hurry (`Space::discard_leaving`): then there are no pauses, and he helps.
+//! Not here: the slots and requests (`table`).
 //!
-//! Invariants: (1) none begins once the device is given up (H73); (2) what is left at the end is not
-//! discarded: it is free all the same.
+//! Invariants: (1) none begins once the device is given up (H73); (2) what is left at the end is
+//! not discarded: it is free all the same.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,7 +18,8 @@ use crate::storage::slots::table::Space;
 
 /// Bytes of one request at most.
 pub(super) const BYTES_MAX: u64 = 8 << 20;
-/// No pause is longer, however long a request took.
+/// No pause is longer, however long a request took: slots that are given back a hundred times
+/// slower than a device takes them would be short.
 const PAUSE_NANOS_MAX: u64 = 100_000_000;
 
 /// The thread of a store that discards.

@@ -531,7 +531,7 @@ impl Storage for Slots {
     }
 
     fn finish_removals(&self) -> Result<()> {
-        self.space.discard_leaving();
+        self.space.discard_leaving(u64::MAX);
         Ok(())
     }
 

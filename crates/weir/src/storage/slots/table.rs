@@ -6,9 +6,11 @@
 //!
 //! Invariants: (1) nothing inside an extent is written twice, and its trailer is its last write, so
 //! that slots may be zones of a device one day; (2) all writes are whole pages at page boundaries;
-//! (3) slots are given out again only when nobody has the table open (H30); (4) no read and no
-//! discard is in flight when the device is given up, and none begins afterwards (H73).
+//! (3) slots are given out again only when nobody has the table open (H30); (4) no read, no
+//! discard and no end of a table is in flight when the device is given up, and none begins
+//! afterwards (H73).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,7 +43,7 @@ pub(super) struct Space {
     /// The generation that a repair found, while it writes; else 0.
     pub(super) repairs: AtomicU64,
     state: Mutex<State>,
-    /// Reads and discards in flight have ended.
+    /// What was in flight has ended.
     quiet: Condvar,
     ahead: Arc<Ahead>,
     behind: Arc<Behind>,
@@ -51,14 +53,14 @@ pub(super) struct Space {
 struct State {
     map: SlotMap,
     /// Removed tables that nobody reads, to be discarded.
-    leaving: Vec<(TableUid, Place)>,
+    leaving: VecDeque<(TableUid, Place)>,
     /// Tables that are being discarded.
     discarding: u64,
     /// Slots of both: free as soon as somebody needs them.
     yielding: u64,
     /// Whether the device is told of free slots.
     discards: bool,
-    /// Reads and discards in flight.
+    /// Reads, discards and ends of tables in flight.
     in_flight: u64,
     closed: bool,
 }
@@ -74,7 +76,7 @@ impl Space {
     ) -> Result<Arc<Self>> {
         let state = State {
             map: SlotMap::new(0, file.len()? / slot_bytes),
-            leaving: Vec::new(),
+            leaving: VecDeque::new(),
             discarding: 0,
             yielding: 0,
             discards,
@@ -176,7 +178,7 @@ impl Space {
             state.map.counts().free < needed && state.yielding > 0
         };
         if is_short {
-            self.discard_leaving();
+            self.discard_leaving(needed);
         }
         let mut state = self.state.lock();
         let free = state.map.counts().free;
@@ -209,20 +211,21 @@ impl Space {
                 return state.map.discarded(uid);
             }
             state.yielding += slots_of(&place);
-            state.leaving.push((uid, place));
+            state.leaving.push_back((uid, place));
         }
         if !self.discards.wake(self) {
-            self.discard_leaving();
+            self.discard_leaving(u64::MAX);
         }
     }
 
-    /// Discards the slots of removed tables and frees them, now; returns when those are free that
-    /// the thread was at, too.
-    pub(super) fn discard_leaving(&self) {
+    /// Discards the slots of removed tables and frees them, now, until so many are free or none
+    /// leaves, those included that the thread is at.
+    pub(super) fn discard_leaving(&self, needed: u64) {
         let _hurry = self.discards.hurry();
-        while self.discard_next(&|_| ()) {}
+        let is_short = |state: &State| state.map.counts().free < needed;
+        while is_short(&self.state.lock()) && self.discard_next(&|_| ()) {}
         let mut state = self.state.lock();
-        while state.discarding > 0 && !state.closed {
+        while state.discarding > 0 && is_short(&state) && !state.closed {
             self.quiet.wait(&mut state);
         }
     }
@@ -237,7 +240,7 @@ impl Space {
             if state.closed {
                 return false;
             }
-            let Some(next) = state.leaving.pop() else { return false };
+            let Some(next) = state.leaving.pop_front() else { return false };
             state.discarding += 1;
             next
         };
@@ -336,7 +339,7 @@ impl Space {
     /// # Errors
     /// `Closed`; the device's.
     pub(super) fn read_ranges(&self, ranges: &[(u64, u64)], buf: &mut [u8]) -> Result<()> {
-        let _reading = self.begin_read()?;
+        let _reading = self.begin_request()?;
         let mut rest = buf;
         for &(at, bytes) in ranges {
             let (piece, tail) = rest.split_at_mut(bytes as usize);
@@ -346,7 +349,7 @@ impl Space {
         Ok(())
     }
 
-    /// Waits for what is in flight; later reads are refused.
+    /// Waits for what is in flight; later requests are refused.
     pub(super) fn close(&self) {
         self.ahead.close();
         self.behind.close();
@@ -359,7 +362,7 @@ impl Space {
         self.discards.close();
     }
 
-    fn begin_read(&self) -> Result<InFlight<'_>> {
+    fn begin_request(&self) -> Result<InFlight<'_>> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::new(
@@ -372,7 +375,7 @@ impl Space {
     }
 }
 
-/// A read or a discard in flight, until it is dropped: also by a panic.
+/// A request in flight, until it is dropped: also by a panic.
 struct InFlight<'a>(&'a Space);
 
 impl Drop for InFlight<'_> {
@@ -479,6 +482,8 @@ impl SlotWriter {
         let padding = (self.buffer.len() as u64).next_multiple_of(PAGE) - self.buffer.len() as u64;
         self.buffer.extend_from_slice(&[0; PAGE_BYTES][..padding as usize]);
         let ranges = self.with_trailers()?;
+        let space = Arc::clone(&self.space);
+        let _writing = space.begin_request()?;
         // Nobody writes anything beside it, and a table of one buffer needs no other thread.
         self.handed.wait()?;
         behind::write(&self.space.file, &self.buffer, &ranges)?;
