@@ -16,7 +16,8 @@
 //! Costs: a descriptor and two pages for each thread that has read or written a table past the page
 //! cache, until it ends.
 //!
-//! Source: measured: puts that are not synced into a store in one file of ext4 (docs/benchmarks.md).
+//! Source: measured: puts that are not synced into a store in one file of ext4
+//! (docs/benchmarks.md).
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -30,20 +31,23 @@ use crate::base::process::ProcessMark;
 enum Ring {
     Unasked,
     Refused,
-    Of(IoUring, ProcessMark),
+    Of(Box<IoUring>, ProcessMark),
 }
 
 thread_local! {
     static RING: RefCell<Ring> = const { RefCell::new(Ring::Unasked) };
 }
 
-/// Errors by which a ring may mean that it could not: a plain request waits, or says itself why not.
-const OF_THE_RING: [Errno; 7] = [
+/// Errors by which a ring may mean that it could not: a plain request waits, or says itself why
+/// not.
+const OF_THE_RING: [Errno; 9] = [
     Errno::ACCESS,
     Errno::AGAIN,
     Errno::CANCELED,
     Errno::INTR,
     Errno::INVAL,
+    Errno::NOBUFS,
+    Errno::NOMEM,
     Errno::OPNOTSUPP,
     Errno::PERM,
 ];
@@ -75,7 +79,8 @@ unsafe fn transfer(entry: &squeue::Entry) -> Transferred {
     let done = RING.try_with(|ring| {
         let mut ring = ring.try_borrow_mut().ok()?;
         if matches!(&*ring, Ring::Unasked) {
-            *ring = new_ring().map_or(Ring::Refused, |new| Ring::Of(new, ProcessMark::current()));
+            *ring = new_ring()
+                .map_or(Ring::Refused, |new| Ring::Of(Box::new(new), ProcessMark::current()));
         }
         let Ring::Of(uring, mark) = &mut *ring else { return None };
         if !mark.is_current() {
@@ -119,6 +124,8 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
+    use rustix::fs::{Mode, OFlags};
+
     use super::*;
 
     /// Goal: what a ring transfers is what a plain request transfers, ends and errors included; and
@@ -145,7 +152,8 @@ mod tests {
                 spawned.join().expect("no panic");
             });
         }
-        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("opened");
+        let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        let full = rustix::fs::open("/dev/full", flags, mode).expect("opened");
         assert_eq!(write_at(full.as_fd(), &[0; 10], 0), Some(Err(Errno::NOSPC)));
         let refused = read_at(full.as_fd(), &mut [0; 10], 0).expect("an answer");
         assert_eq!(refused, Err(Errno::BADF));
@@ -156,6 +164,10 @@ mod tests {
     #[test]
     fn errors_that_may_be_the_ring_s() {
         let file = tempfile::tempfile().expect("a temporary file");
+        if new_ring().is_none() {
+            eprintln!("skipped errors_that_may_be_the_ring_s: this process may have no io_uring");
+            return;
+        }
         assert_eq!(read_at(file.as_fd(), &mut [0; 10], 1 << 63), None);
     }
 }
