@@ -21,7 +21,8 @@ pub(crate) struct CommandLine {
     #[arg(long, global = true)]
     pub(crate) slots: bool,
     /// Devices of `m`, `determinism` and `replay` have so many MiB, 24 and more, and get full
-    #[arg(long, global = true, value_name = "MIB", value_parser = value_parser!(u64).range(24..4096))]
+    #[arg(long, global = true, value_name = "MIB",
+        value_parser = value_parser!(u64).range(24..4096))]
     pub(crate) device_mib: Option<u64>,
 }
 

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use command_line::{
     Command, CommandLine, CrashArgs, DamageArgs, DeterminismArgs, ErrorsArgs, FixturesArgs,
     KillArgs, KillChildArgs, MetamorphicArgs, MuseumArgs, Place, PoliciesArgs, PowercutArgs,
@@ -46,6 +47,12 @@ fn main() -> ExitCode {
     let line = CommandLine::parse();
     if let Command::KillChild(args) = &line.command {
         return child(args);
+    }
+    let gets_full =
+        matches!(line.command, Command::M(_) | Command::Determinism(_) | Command::Replay(_));
+    if line.device_mib.is_some() && !gets_full {
+        let what = "--device-mib is for m, determinism and replay";
+        CommandLine::command().error(ErrorKind::ArgumentConflict, what).exit();
     }
     use_disks(&line);
     let started = Instant::now();

@@ -50,8 +50,9 @@ impl Val {
     }
 }
 
-/// Bytes behind the number in a long key: up to 319; of some, up to the limit of a key. Where devices
-/// get full it is less: the version log of a small one has no room for tables with such bounds.
+/// Bytes behind the number in a long key: up to 319; of some, up to the limit of a key. Where
+/// devices get full it is less: the version log of a small one has no room for tables with such
+/// bounds.
 fn padding(n: u32) -> usize {
     match n % 256 {
         63 | 127 | 191 if world::device_bytes().is_some() => 1_000,

@@ -118,12 +118,8 @@ impl Disk {
             let log = if device_bytes().is_some() { 4 << 20 } else { 8 << 20 };
             (options.slot_bytes, options.log_bytes) = (Some(64 << 10), Some(log));
             (options.log_unit, options.atomic_bytes) = (Some(log_unit), Some(log_unit));
-            let formatted = format_in(
-                &sim.dir(),
-                STORE_FILE,
-                device_bytes().unwrap_or(STORE_BYTES),
-                &options,
-            );
+            let formatted =
+                format_in(&sim.dir(), STORE_FILE, device_bytes().unwrap_or(STORE_BYTES), &options);
             formatted.expect("a simulated disk without faults is formatted");
         } else {
             sim.set_capacity(device_bytes());

@@ -17,9 +17,9 @@ use super::{Checked, Runner};
 use crate::op::Op;
 use crate::world;
 
-/// Entries that take at most this part of the device must fit on it: a table of a slot and a bit takes
-/// two, a merge needs room for what it writes before its inputs go, and a quarter of a small device is
-/// logs and superblocks.
+/// Entries that take at most this part of the device must fit on it: a table of a slot and a bit
+/// takes two, a merge needs room for what it writes before its inputs go, and a quarter of a small
+/// device is logs and superblocks.
 const FITS: u64 = 16;
 
 /// How often a full store is asked again, with a second in between.
@@ -51,7 +51,8 @@ impl Runner {
     pub(super) fn make_room(&mut self, op: &Op) -> Checked {
         self.iters.iter_mut().for_each(|i| *i = None);
         self.snaps.iter_mut().for_each(|s| *s = None);
-        let (Some(device), false) = (world::device_bytes(), matches!(op, Op::Commits { .. })) else {
+        let (Some(device), false) = (world::device_bytes(), matches!(op, Op::Commits { .. }))
+        else {
             return Ok(());
         };
         if self.entry_bytes() > device / FITS {
