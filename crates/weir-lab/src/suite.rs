@@ -321,8 +321,8 @@ fn on_a_full_disk(error: String, cache: &Path, settings: &Settings) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: images that nobody starts from any more are removed if asked, and no others. Method: two
-    /// runs of one image, one of another; the folder after each has ended.
+    /// Goal: images that nobody starts from any more are removed if asked, and no others. Method:
+    /// two runs of one image, one of another; the folder after each has ended.
     #[test]
     fn images_are_removed_after_their_last_run() {
         let cache = tempfile::tempdir().expect("a directory");

@@ -77,6 +77,8 @@ pub struct Plan {
     pub value_bytes: usize,
     /// Bytes of each device.
     pub device_bytes: u64,
+    /// Bytes of the write-ahead log's area on slots; `None`: the default.
+    pub log_bytes: Option<u64>,
 }
 
 impl Plan {
@@ -142,7 +144,8 @@ fn fill_one(
     let options = options.debug(DebugOptions::default().odd_chunk(place.odd_chunk));
     let slot_bytes = place.slots_per_table.map(|slots| TABLE_BYTES / slots);
     let form = Some(place.form);
-    let plot = Plot { form, bytes: plan.device_bytes, slot_bytes, rest_bytes: 0 };
+    let (bytes, log_bytes) = (plan.device_bytes, plan.log_bytes);
+    let plot = Plot { form, bytes, slot_bytes, log_bytes, rest_bytes: 0 };
     let mut stand = Stand::new(&plot, &options, dir)?;
     let mut all = Pairs::for_device(plan.device_bytes, plan.value_bytes);
     let (watch, mut pairs) = (Stopwatch::start(), 0);

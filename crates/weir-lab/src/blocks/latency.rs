@@ -250,10 +250,11 @@ pub fn measure(plan: &Plan, dir: &Path) -> Result<Vec<Latencies>, String> {
         // Nothing is flushed.
         _ => Options::default().write_buffer_bytes(256 << 20),
     };
+    let bytes = plan.device_bytes;
     let rest_bytes = if plan.beside == Beside::Neighbour { REST_BYTES } else { 0 };
     let forms = std::iter::once(None).chain(plan.forms.iter().copied().map(Some));
     let plots =
-        forms.map(|form| Plot { form, bytes: plan.device_bytes, slot_bytes: None, rest_bytes });
+        forms.map(|form| Plot { form, bytes, slot_bytes: None, log_bytes: None, rest_bytes });
     let stands: Vec<Stand> =
         plots.map(|plot| Stand::new(&plot, &options, dir)).collect::<Result<_, _>>()?;
     let mut all = Vec::new();

@@ -27,6 +27,8 @@ pub(super) struct Plot {
     pub(super) bytes: u64,
     /// Bytes of a slot; `None`: the default.
     pub(super) slot_bytes: Option<u64>,
+    /// Bytes of the write-ahead log's area on slots; `None`: the default.
+    pub(super) log_bytes: Option<u64>,
     /// Bytes behind it, on the same disk, for a neighbour that finds no file system on it; 0: none.
     pub(super) rest_bytes: u64,
 }
@@ -47,7 +49,7 @@ impl Stand {
             None => return Ok(this),
             Some(Form::Slots) => {
                 let mut format = FormatOptions::new();
-                format.slot_bytes = plot.slot_bytes;
+                (format.slot_bytes, format.log_bytes) = (plot.slot_bytes, plot.log_bytes);
                 let formatted = weir::format(this.device.path(), &format);
                 formatted.map_err(|error| error.to_string())?;
             }

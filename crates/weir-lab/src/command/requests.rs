@@ -43,6 +43,10 @@ pub(crate) struct RequestsArgs {
     #[arg(long, value_name = "MIB", default_value_t = DEVICE_BYTES >> 20, requires = "full")]
     #[arg(value_parser = clap::value_parser!(u64).range(64..1 << 20))]
     device_mib: u64,
+    /// MiB of the write-ahead log's area on slots with --full; unset: the default, a sixteenth
+    #[arg(long, value_name = "MIB", requires = "full")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..1 << 20))]
+    log_mib: Option<u64>,
     /// Rounds of latencies, of --synced inserts each
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -119,6 +123,7 @@ fn fill(args: &RequestsArgs, out: &mut dyn Write) -> Result<()> {
         policies: CompactionPolicy::ALL.into_iter().filter(wanted_too).collect(),
         value_bytes: 100,
         device_bytes: args.device_mib << 20,
+        log_bytes: args.log_mib.map(|mib| mib << 20),
     };
     // It takes long, and what is known is known.
     let mut told = |taken: &full::Taken| {

@@ -47,8 +47,8 @@ pub(crate) struct RunArgs {
     /// Measure again, even if there is a result of the same experiment, scale, seed and program
     #[arg(long)]
     fresh: bool,
-    /// Remove each loaded store when the last of these runs that starts from it has ended: for disks
-    /// without the ten gigabytes that all of them take at scale 64
+    /// Remove each loaded store when the last of these runs that starts from it has ended: for
+    /// disks without the ten gigabytes that all of them take at scale 64
     #[arg(long)]
     discard_images: bool,
     /// Runs side by side
