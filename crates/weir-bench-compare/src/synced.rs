@@ -1,11 +1,11 @@
-//! `weir-bench-compare synced`: how long a synced insert takes on slots, in files and in LevelDB, on
-//! several file systems (LDS §4.3, Fig. 13).
+//! `weir-bench-compare synced`: how long a synced insert takes on slots, in files and in LevelDB,
+//! on several file systems (LDS §4.3, Fig. 13).
 //!
-//! Each has a loop device whose image is written in full: slots one of their own, and both stores of
-//! a file system share its. For each size of values everyone in turn inserts the same keys, round
-//! after round, so that what disturbs the machine disturbs all. `weir-lab requests --latency` has a
-//! probe of the bare device, and inserts beside compactions and beside a neighbour. Loop devices and
-//! mounts are taken down when this ends, by an error or a panic too.
+//! Each has a loop device whose image is written in full: slots one of their own, and both stores
+//! of a file system share its. For each size of values everyone in turn inserts the same keys,
+//! round after round, so that what disturbs the machine disturbs all. `weir-lab requests --latency`
+//! has a probe of the bare device, and inserts beside compactions and beside a neighbour. Loop
+//! devices and mounts are taken down when this ends, by an error or a panic too.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -157,7 +157,8 @@ fn measure(args: &Args, turns: &[Turn], bytes: usize) -> Result<(), String> {
         }
     }
     for (turn, own) in turns.iter().zip(&medians) {
-        let ratios: Vec<f64> = own.iter().zip(&medians[0]).map(|(own, slots)| own / slots).collect();
+        let ratios: Vec<f64> =
+            own.iter().zip(&medians[0]).map(|(own, slots)| own / slots).collect();
         let ((us, us_least, us_most), (ratio, least, most)) = (middle(own), middle(&ratios));
         println!(
             "| {bytes} | {} | {us:.0} | {us_least:.0} to {us_most:.0} | {ratio:.2} | \
@@ -189,7 +190,10 @@ mod tests {
     fn options_are_read() {
         let args = parse(&["--values", "8,70000", "--num", "7", "--forms", "xfs"]).expect("valid");
         let args = args.expect("no help");
-        assert_eq!((args.values, args.inserts, args.forms), (vec![8, 70_000], 7, vec!["xfs".into()]));
+        assert_eq!(
+            (args.values, args.inserts, args.forms),
+            (vec![8, 70_000], 7, vec!["xfs".into()])
+        );
         assert_eq!(parse(&["--help"]), Ok(None));
         for (words, part) in [
             (["--forms", "zfs"], "zfs"),

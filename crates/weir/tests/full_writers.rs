@@ -42,10 +42,10 @@ fn refusals(sim: &Simulation, seed: u64, policy: CompactionPolicy) -> (usize, us
     (lifted, refused)
 }
 
-/// Goal: a writer waits for a flush or a merge that is to come and may make room; it is refused when
-/// there is none. Method: random overwrites on a small disk; what was refused is tried again when
-/// everything that was due has run. Nobody waits for work that has found no space and is tried again
-/// later, so that a few may be refused too early.
+/// Goal: a writer waits for a flush or a merge that is to come and may make room; it is refused
+/// when there is none. Method: random overwrites on a small disk; what was refused is tried again
+/// when everything that was due has run. Nobody waits for work that has found no space and is tried
+/// again later, so that a few may be refused too early.
 #[test]
 fn who_is_refused_would_wait_in_vain() {
     let (mut lifted, mut refused) = (0, 0);

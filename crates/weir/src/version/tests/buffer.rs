@@ -253,7 +253,6 @@ fn lists_are_dropped_and_nonsense_is_refused() {
     assert_eq!(set.apply(edit).unwrap_err().error.kind(), ErrorKind::Conflict);
 }
 
-/// What is thought of an edit whose changes of lists were `mended`, without making it.
 /// Goal: an edit may drop the lists and leave nothing of a run that has one: a merge in stretches
 /// does with its first. Method: the only table of the run goes down.
 #[test]
@@ -274,6 +273,7 @@ fn a_list_is_dropped_with_its_run() {
     assert_eq!(lists(&set, level(2)), "");
 }
 
+/// What is thought of an edit whose changes of lists were `mended`, without making it.
 fn judge(
     set: &VersionSet,
     change: impl FnOnce(&mut KeyspaceEdit),
