@@ -47,8 +47,8 @@ pub(crate) fn explain(dir: &Path, error: weir::Error) -> Failure {
 pub(crate) fn explain_missing(dir: &Path, error: weir::Error) -> Failure {
     if error.kind() == ErrorKind::NotFound && !dir.exists() {
         return Failure::new(format_args!(
-            "there is no store in {}: the directory does not exist; name the directory of a store \
-             (`weir demo` makes one in ./weir-demo)",
+            "there is no store in {}: it does not exist; name the directory or the file of a store \
+             (`weir demo` makes one in ./weir-demo, `weir format` one in a file)",
             dir.display()
         ));
     }

@@ -30,7 +30,7 @@ use interrupt::Interrupt;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// An ordered key-value store in a directory: look into one, repair it, measure it
+/// An ordered key-value store in a directory or one file: look into one, repair it, measure it
 #[derive(Parser, Debug)]
 #[command(name = "weir", version, after_help = EXIT_CODES, max_term_width = 100)]
 struct Cli {

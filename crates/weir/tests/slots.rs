@@ -401,6 +401,9 @@ fn what_was_destroyed_is_gone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.weir");
     filled(&path, 64 * MIB);
+    // As if its last slot had been used.
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], 64 * MIB - 4096).unwrap();
     Db::destroy(&path).unwrap();
     Db::repair(&path).expect_err("there is nothing to repair");
     format(&path, &FormatOptions::new()).unwrap();

@@ -273,6 +273,18 @@ pub(super) fn format(device: &Arc<dyn File>, options: &FormatOptions, uuid: Uuid
     Ok(())
 }
 
+/// Clears what [`content_of`] looks at at the end of a file or device, which slots may have
+/// reached.
+///
+/// # Errors
+/// The device's.
+pub(super) fn clear_end(device: &Arc<dyn File>) -> Result<()> {
+    let bytes = device.len()?;
+    let start = bytes.saturating_sub(MIB).max(AREAS_OFFSET).min(bytes);
+    device.write_at(&vec![0; (bytes - start) as usize], start)?;
+    device.sync()
+}
+
 /// What a file or device seems to hold, by its first and last MiB; `None`: zeros.
 ///
 /// # Errors

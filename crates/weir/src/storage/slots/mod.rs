@@ -151,7 +151,9 @@ impl Slots {
             let what = format!("{path} holds no Weir store; nothing was changed");
             return Err(Error::invalid(what));
         }
-        Superblocks::wipe(&whole)
+        Superblocks::wipe(&whole)?;
+        // Nor is there anything that a format would have to be forced over.
+        format::clear_end(&ground.file)
     }
 
     /// Whether there is a sound superblock.
