@@ -7,8 +7,7 @@
 //! store that was opened again: in its place, or where that finds no space to recover its log, in a
 //! copy. Loop devices and mounts are taken down when this ends, by an error or a panic too.
 
-use crate::engines;
-use std::os::unix::fs::MetadataExt;
+use crate::{engines, forms};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use weir_bench::loop_device::{Loop, Mounted, unique};
@@ -24,9 +23,6 @@ usage: weir-bench-compare full [options]
   --device-mib N        MiB of each file system's loop device                (2048)
   --value-size BYTES    bytes of a value; keys have 16                       (100)
   --dir DIR             where images, mounts and copies are  (weir-bench-compare.data)";
-
-/// File systems, as `mkfs` and `mount` call them.
-const FORMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
 /// Bytes of write buffers and tables, as in the paper.
 const TABLE_BYTES: u64 = 4 << 20;
@@ -47,7 +43,7 @@ impl Args {
     /// A sentence about the first word that is wrong.
     pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut args = Self {
-            forms: FORMS.map(str::to_owned).to_vec(),
+            forms: forms::all(),
             device_bytes: 2 << 30,
             value_bytes: 100,
             dir: PathBuf::from("weir-bench-compare.data"),
@@ -59,15 +55,12 @@ impl Args {
             let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
             let number = || value.parse::<u64>().map_err(|_| format!("{word}: {value:?}"));
             match word.as_str() {
-                "--forms" => args.forms = value.split(',').map(str::to_owned).collect(),
+                "--forms" => args.forms = forms::named(&value)?,
                 "--device-mib" => args.device_bytes = number()? << 20,
                 "--value-size" => args.value_bytes = number()? as usize,
                 "--dir" => args.dir = PathBuf::from(value),
                 _ => return Err(format!("{word}: no such option; see full --help")),
             }
-        }
-        if let Some(form) = args.forms.iter().find(|form| !FORMS.contains(&form.as_str())) {
-            return Err(format!("--forms: there is no {form:?}"));
         }
         if !(64 << 20..1 << 50).contains(&args.device_bytes) {
             return Err("--device-mib: from 64 to 2^30".to_owned());
@@ -81,9 +74,7 @@ impl Args {
 /// # Errors
 /// What failed; without root nothing is done, which is said.
 pub fn run(args: &Args) -> Result<(), String> {
-    let is_root = std::fs::metadata("/proc/self").is_ok_and(|of_process| of_process.uid() == 0);
-    if !is_root {
-        println!("skipped: loop devices and mounts need root");
+    if !forms::are_possible() {
         return Ok(());
     }
     std::fs::create_dir_all(&args.dir).map_err(|e| format!("{}: {e}", args.dir.display()))?;

@@ -9,6 +9,7 @@
 mod args;
 mod child;
 mod engines;
+mod forms;
 mod full;
 mod machine;
 mod parent;

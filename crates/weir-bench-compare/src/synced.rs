@@ -7,13 +7,12 @@
 //! has a probe of the bare device, and inserts beside compactions and beside a neighbour. Loop
 //! devices and mounts are taken down when this ends, by an error or a panic too.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use weir_bench::loop_device::{Loop, Mounted};
 use weir_bench::{Engine, EngineKind, Prng, Settings, Stopwatch, WeirKind};
 
-use crate::engines;
+use crate::{engines, forms};
 
 /// How to call it.
 pub const USAGE: &str = "\
@@ -29,9 +28,6 @@ usage: weir-bench-compare synced [options]
   --rounds N            everyone in turn, so many times                      (5)
   --device-mib N        MiB of each loop device                              (1024)
   --dir DIR             where images and mounts are    (weir-bench-compare.data)";
-
-/// File systems, as `mkfs` and `mount` call them.
-const FORMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,7 +47,7 @@ impl Args {
     /// A sentence about the first word that is wrong.
     pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut args = Self {
-            forms: FORMS.map(str::to_owned).to_vec(),
+            forms: forms::all(),
             values: vec![128, 1024, 4096, 16_384, 65_536],
             inserts: 300,
             rounds: 5,
@@ -68,7 +64,7 @@ impl Args {
                 _ => Err(format!("{word}: {text:?} is no number above 0")),
             };
             match word.as_str() {
-                "--forms" => args.forms = value.split(',').map(str::to_owned).collect(),
+                "--forms" => args.forms = forms::named(&value)?,
                 "--values" => {
                     let all = value.split(',').map(|text| number(text).map(|n| n as usize));
                     args.values = all.collect::<Result<_, _>>()?;
@@ -79,9 +75,6 @@ impl Args {
                 "--dir" => args.dir = PathBuf::from(value),
                 _ => return Err(format!("{word}: no such option; see synced --help")),
             }
-        }
-        if let Some(form) = args.forms.iter().find(|form| !FORMS.contains(&form.as_str())) {
-            return Err(format!("--forms: there is no {form:?}"));
         }
         if !(384 << 20..1 << 50).contains(&args.device_bytes) {
             return Err("--device-mib: from 384 (XFS needs 300) to 2^30".to_owned());
@@ -101,9 +94,7 @@ struct Turn {
 /// # Errors
 /// What failed; without root nothing is done, which is said.
 pub fn run(args: &Args) -> Result<(), String> {
-    let is_root = std::fs::metadata("/proc/self").is_ok_and(|of_process| of_process.uid() == 0);
-    if !is_root {
-        println!("skipped: loop devices and mounts need root");
+    if !forms::are_possible() {
         return Ok(());
     }
     std::fs::create_dir_all(&args.dir).map_err(|e| format!("{}: {e}", args.dir.display()))?;
