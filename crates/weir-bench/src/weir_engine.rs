@@ -120,8 +120,13 @@ impl EngineKind for WeirKind {
     }
 
     fn destroy(&self, dir: &Path) -> Result<()> {
+        // A file stays where it was destroyed, and is no store then.
+        let is_none = |kind| match self.slots {
+            Some(_) => matches!(kind, ErrorKind::NotFound | ErrorKind::InvalidArgument),
+            None => kind == ErrorKind::NotFound,
+        };
         match Db::destroy(dir) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            Err(error) if !is_none(error.kind()) => Err(error.into()),
             _ => Ok(()),
         }
     }

@@ -146,7 +146,10 @@ pub enum WarmUp {
     /// entries, in the place of the cached blocks that the entries come from; an entry that hides
     /// a read one counts as read. Costs no reads, and no more of the cache than the replaced blocks
     /// had; where nothing is cached, nothing. Blocks of a flush go in if their range is cached for
-    /// the most part. A block in the cache takes 32 bytes more for it, whatever this is.
+    /// the most part. In a file or on a block device ([`format`](crate::format)), whose tables the
+    /// page cache does not see, what a flush or a compaction writes while users read goes where the
+    /// cache has room, read or not. A block in the cache takes 32 bytes more for it, whatever this
+    /// is.
     #[default]
     HandOff,
 }

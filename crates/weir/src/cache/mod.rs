@@ -178,11 +178,16 @@ impl BlockCache {
         if inserted_bytes >= self.period_ends_at.load(Ordering::Relaxed) {
             self.end_period(inserted_bytes);
         }
+        self.note_insert();
+        true
+    }
+
+    /// Counts a block that came in.
+    fn note_insert(&self) {
         let inserts = self.inserts.fetch_add(1, Ordering::Relaxed) + 1;
         if inserts.is_multiple_of(ACCOUNT_EVERY) {
             self.account();
         }
-        true
     }
 
     /// Offers a block that was just written, whose table is not open yet; else as
@@ -196,6 +201,22 @@ impl BlockCache {
     /// a full cache would share a small part of it with all others of the job.
     pub(crate) fn hand_over(&self, uid: TableUid, ordinal: u32, buf: Buf) -> bool {
         self.put(&self.directory(uid), ordinal, buf, true)
+    }
+
+    /// Leaves a copy of a block that was just written where the cache has room, as a newcomer; no
+    /// time passes by it, since nothing leaves. False if there is none.
+    pub(crate) fn leave(&self, uid: TableUid, ordinal: u32, content: &[u8]) -> bool {
+        if !self.has_room(uid, ordinal, content.len()) {
+            return false;
+        }
+        let buf = Buf::from(content);
+        #[cfg(feature = "sim")]
+        self.trace.note(CacheOp::Insert, uid, ordinal, buf.memory_bytes());
+        let is_kept = self.blocks.insert(&self.directory(uid), ordinal, buf, false);
+        if is_kept {
+            self.note_insert();
+        }
+        is_kept
     }
 
     /// The period of the cache, which marks of read entries belong to.
@@ -240,6 +261,12 @@ impl BlockCache {
     pub(crate) fn set_capacity(&self, capacity_bytes: u64) {
         self.blocks.set_capacity(capacity_bytes);
         self.account();
+    }
+
+    /// Lookups of users so far, found or not; as [`counters`](Self::counters).
+    pub(crate) fn lookups_of_users(&self) -> u64 {
+        let of_users = |counts: [u64; 2]| counts[Purpose::Foreground as usize];
+        of_users(self.lookups.hits()) + of_users(self.lookups.misses())
     }
 
     /// The counters, summed over all threads. No snapshot: they are read one after the other.

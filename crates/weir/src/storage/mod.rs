@@ -261,6 +261,11 @@ pub trait Storage: Send + Sync {
     fn slot_space(&self) -> Option<slots::SlotSpace> {
         None
     }
+    /// Whether what is written to tables and read of them stays in memory below this, as there is
+    /// room: the page cache. Blocks that are not there are read from the device.
+    fn is_cached_below(&self) -> bool {
+        true
+    }
     /// Number of tables that may be open at once (half of the file descriptors); `None` if unknown.
     fn open_tables_max(&self) -> Option<usize> {
         None

@@ -24,6 +24,14 @@
 //! every range has blocks: users read all of the range, and so its newest entries. The blocks are
 //! few beside those; an eighth of the cache bounds them.
 //!
+//! Where nothing below the store caches what it writes (tables in slots pass the page cache by),
+//! [`Rule::Heat`] and [`Rule::Density`] let the other blocks in, too, while the cache has room and
+//! users read: [newcomers](BlockCache::leave), which are the first to leave. Else a store that fits
+//! in the cache is read from the device again after every merge, block by block, and what is read
+//! slowly has no marks to be handed over by. They take nobody's place, and no part of what a merge
+//! was lent. A load that nobody reads fills nothing: memory that is touched first costs as much
+//! as a third of a put.
+//!
 //! With [`Rule::Overlap`] (incremental warm-up) the unit is the block: an output block goes into
 //! the cache if its range overlaps that of a block that is cached now. One hot input block of an
 //! upper level warms several blocks of the level below, hot or not. It is the baseline, as
@@ -53,6 +61,7 @@ use crate::base::key;
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::sched::Mutex;
 use crate::cache::BlockCache;
+use crate::storage::Storage;
 use crate::table::{BlockSink, Table, WrittenBlock};
 use crate::version::foreseen::Served;
 use crate::version::run::Run;
@@ -82,6 +91,8 @@ const FLUSH_DIVISOR: u64 = 8;
 pub(super) struct HandOff {
     cache: Arc<BlockCache>,
     rule: Rule,
+    /// Other blocks go where there is room, once users have looked up more blocks than these.
+    fills_room_beyond: Option<u64>,
     accountant: Option<Arc<Accountant>>,
     /// Locks: a leaf.
     state: Mutex<State>,
@@ -89,6 +100,8 @@ pub(super) struct HandOff {
 
 #[derive(Default)]
 struct State {
+    /// Users have looked up blocks since the job began.
+    is_read: bool,
     /// Table uid and number of every output block inserted into the cache.
     handed: Vec<(TableUid, u32)>,
     /// Number of input blocks inserted, and of those of outputs that were published.
@@ -135,13 +148,15 @@ impl HandOff {
     pub(super) fn new(
         cache: Arc<BlockCache>,
         rule: Rule,
+        storage: &dyn Storage,
         accountant: Option<Arc<Accountant>>,
     ) -> Arc<Self> {
         let mut state = State::default();
         if matches!(rule, Rule::Density(_)) {
             state.taken_bytes = cache.capacity() / FLUSH_DIVISOR;
         }
-        Arc::new(Self { cache, rule, accountant, state: Mutex::new(state) })
+        let fills_room_beyond = (!storage.is_cached_below()).then(|| cache.lookups_of_users());
+        Arc::new(Self { cache, rule, fills_room_beyond, accountant, state: Mutex::new(state) })
     }
 
     /// The sink that receives the blocks of an output table.
@@ -261,6 +276,17 @@ impl HandOff {
         self.account(&mut state);
     }
 
+    /// Leaves a block that nobody has read in the cache, if it has room, nothing below it would have
+    /// the block, and users have read since the job began.
+    fn leave(&self, uid: TableUid, ordinal: u32, content: &[u8]) {
+        let Some(lookups) = self.fills_room_beyond else { return };
+        let mut state = self.state.lock();
+        state.is_read = state.is_read || self.cache.lookups_of_users() > lookups;
+        if state.is_read && self.cache.leave(uid, ordinal, content) {
+            state.handed.push((uid, ordinal));
+        }
+    }
+
     /// Charges the waiting blocks.
     fn account(&self, state: &mut State) {
         let bytes = state.waiting_bytes as u64;
@@ -322,7 +348,7 @@ impl BlockSink for Sink {
             key::Printable(last_key)
         );
         match &self.0.rule {
-            Rule::Heat(_) if heat == Heat::COLD => {}
+            Rule::Heat(_) if heat == Heat::COLD => self.0.leave(uid, ordinal, content),
             Rule::Heat(_) => self.0.offer((uid, ordinal, Of::Output), content, heat),
             Rule::Density(run) => {
                 if is_mostly_cached(run, first_key, last_key) {
@@ -331,6 +357,8 @@ impl BlockSink for Sink {
                         let at = (uid, ordinal, Of::Output);
                         self.0.insert(&mut state, at, content, Heat::ALL_FADING, room);
                     }
+                } else {
+                    self.0.leave(uid, ordinal, content);
                 }
             }
             Rule::Overlap(inputs) => {

@@ -221,8 +221,9 @@ impl CompactionJob {
             WarmUp::HandOff => Some(Rule::Heat(lists.served)),
         };
         let hand_off = rule.zip(context.cache.clone());
-        let hand_off =
-            hand_off.map(|(rule, cache)| HandOff::new(cache, rule, context.accountant.clone()));
+        let hand_off = hand_off.map(|(rule, cache)| {
+            HandOff::new(cache, rule, &*context.storage, context.accountant.clone())
+        });
         let mut lists_of = lists.inputs.into_iter();
         let mut counted = counted.iter();
         let cursors = cursors?.into_iter().map(|cursor| {

@@ -413,6 +413,10 @@ impl Storage for Slots {
         Ok(Arc::new(self.space.open(uid)?))
     }
 
+    fn is_cached_below(&self) -> bool {
+        false
+    }
+
     fn remove_table(&self, uid: TableUid) -> Result<()> {
         self.writable()?;
         self.space.remove(uid)
