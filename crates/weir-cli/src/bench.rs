@@ -223,6 +223,13 @@ fn stored(dir: &Path, reuse: bool) -> Result<Option<Options>> {
         reason = "whether a list is empty does not depend on order"
     )]
     let empty = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            return Err(Failure::new(format_args!(
+                "{} is a file or a device, and --dir names a directory; `--slots BYTES`, without \
+                 --dir, measures a store in a file that it makes",
+                dir.display()
+            )));
+        }
         Ok(mut list) => list.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
         Err(error) => {

@@ -168,7 +168,7 @@ fn slots_json(space: &SlotSpace, kept_back_bytes: u64) -> serde_json::Value {
         "extents": space.extents, "log_segments": space.log_segments,
         "log_segments_free": space.log_segments_free, "log_segment_bytes": space.log_segment_bytes,
         "log_unit_bytes": space.log_unit_bytes,
-        "version_log_bytes": space.version_log_bytes,
+        "version_log_bytes": space.version_log_bytes, "cut_off_bytes": space.cut_off_bytes,
     })
 }
 
@@ -209,5 +209,12 @@ fn show_slots(
         Count(space.log_segments),
         Bytes(space.log_segment_bytes)
     )?;
+    if space.cut_off_bytes > 0 {
+        writeln!(
+            out,
+            "the file was cut off, and lacks {} at its end; `weir repair` makes it as long again",
+            Bytes(space.cut_off_bytes)
+        )?;
+    }
     Ok(())
 }

@@ -13,7 +13,8 @@ use weir::{Db, FormatOptions};
 pub(crate) struct FormatArgs {
     /// A file, created with --size if it does not exist, or a block device
     path: PathBuf,
-    /// Bytes of the file, such as 20g; of a device, and of a file that exists, all by default
+    /// Bytes of the file, such as 20g, at least 8m; of a device, and of a file that exists, all by
+    /// default
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
     /// Bytes of a slot, the unit in which tables take space: a power of two, 64k to 1g [default:

@@ -35,8 +35,11 @@ pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<()> {
     let report = repaired.map_err(|e| refused(&args.dir, e))?;
     writeln!(out, "{report}")?;
     if report.lost_data() {
+        let is_certain = report.lost_tables.iter().any(|table| !table.is_whole())
+            || report.lost_log.iter().any(|log| log.groups > 0);
         return Err(Failure::difference(format_args!(
-            "data was lost from {}; the report above names it",
+            "data {} lost from {}; the report above says what",
+            if is_certain { "was" } else { "may be" },
             args.dir.display()
         )));
     }

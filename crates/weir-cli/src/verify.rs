@@ -18,6 +18,7 @@ pub(crate) struct VerifyArgs {
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
     let db = open_read_only(&args.dir)?;
     let report = db.verify();
+    let cut_off = db.slot_space().map_or(0, |space| space.cut_off_bytes);
     db.close()?;
     let report = report.map_err(unknown)?;
     writeln!(
@@ -41,11 +42,20 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
     for error in &report.unread {
         writeln!(out, "not read: {}", sentence(error))?;
     }
+    let dir = args.dir.display();
+    if cut_off > 0 {
+        writeln!(out, "cut off: the file lacks {} at its end", Bytes(cut_off))?;
+    }
     let Some(first) = report.damages.first() else {
+        if cut_off > 0 {
+            return Err(Failure::difference(format_args!(
+                "{dir} was cut off, behind all that is in use; `weir repair {dir}` makes it as \
+                 long again"
+            )));
+        }
         writeln!(out, "no damage")?;
         return Ok(());
     };
-    let dir = args.dir.display();
     Err(Failure::difference(format_args!(
         "{} in {dir}, the first: {first:#}; restore a backup, or salvage what can be read with \
          `weir repair {dir}`",

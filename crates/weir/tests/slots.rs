@@ -374,12 +374,16 @@ fn a_file_that_was_cut_off() {
     assert!(refused.to_string().contains("cut off"), "{refused}");
     let db = Db::builder(&path).read_only(true).open().unwrap();
     assert_eq!(db.iter().count() as u64, keys);
+    assert_eq!(db.slot_space().unwrap().cut_off_bytes, 1);
     db.close().unwrap();
     let report = Db::repair(&path).unwrap();
-    assert!(report.healthy, "{report}");
+    assert!(!report.healthy && !report.lost_data() && report.lengthened_bytes == 1, "{report}");
+    assert!(report.to_string().contains("lacked 1 byte"), "{report}");
     let db = Db::open(&path).unwrap();
     assert_eq!(db.iter().count() as u64, keys);
+    assert_eq!(db.slot_space().unwrap().cut_off_bytes, 0);
     db.close().unwrap();
+    assert!(Db::repair(&path).unwrap().healthy);
     // Into the first table.
     let space = Db::builder(&path).read_only(true).open().unwrap().slot_space().unwrap();
     cut(64 * MIB - (space.slots - 2) * space.slot_bytes);

@@ -327,3 +327,30 @@ fn a_store_is_removed() {
     weir(dir.path(), &["destroy", "letter", "--yes"]).fails(1, &["letter"]);
     assert_eq!(read(&dir.path().join("letter")), b"dear reader");
 }
+
+/// Goal: who looks at a file that was cut off behind all that is in use learns that, and what makes
+/// it whole; who repairs it learns what was done; and nobody is sent back and forth where a file is
+/// no store at all.
+#[test]
+fn a_file_that_was_cut_off_is_told() {
+    let dir = temporary();
+    weir(dir.path(), &["format", "store", "--size", "16m"]).ok();
+    weir_with(dir.path(), &["shell", "store"], b"put a 1\nflush\n").ok();
+    let store = dir.path().join("store");
+    let mut bytes = read(&store);
+    bytes.truncate(bytes.len() - 4096);
+    write(&store, &bytes);
+    let verified = weir(dir.path(), &["verify", "store"]);
+    assert!(verified.out.contains("cut off: the file lacks 4.0 KiB"), "{}", verified.out);
+    verified.fails(3, &["was cut off", "weir repair"]);
+    assert!(weir(dir.path(), &["df", "store"]).ok().contains("was cut off"));
+    let repaired = weir(dir.path(), &["repair", "store"]);
+    let told = repaired.ok();
+    assert!(told.contains("lacked 4096 bytes") && told.contains("without loss"), "{told}");
+    assert!(weir(dir.path(), &["verify", "store"]).ok().contains("no damage"));
+    write(&dir.path().join("letter"), &[7; 1 << 20]);
+    let refused = weir(dir.path(), &["repair", "letter"]);
+    assert!(!refused.err.contains("weir repair"), "{}", refused.err);
+    refused.fails(1, &["nothing in it tells of a store", "weir format"]);
+    weir(dir.path(), &["bench", "fillseq", "--dir", "letter"]).fails(1, &["--slots"]);
+}

@@ -206,17 +206,25 @@ impl BlockCache {
     /// Leaves a copy of a block that was just written where the cache has room, as a newcomer; no
     /// time passes by it, since nothing leaves. False if there is none.
     pub(crate) fn leave(&self, uid: TableUid, ordinal: u32, content: &[u8]) -> bool {
-        if !self.has_room(uid, ordinal, content.len()) {
-            return false;
-        }
-        let buf = Buf::from(content);
+        self.has_room(uid, ordinal, content.len())
+            && self.put_into_room(&self.directory(uid), ordinal, Buf::from(content))
+    }
+
+    /// Inserts a block that displaces no other.
+    fn put_into_room(&self, directory: &Arc<Directory>, ordinal: u32, buf: Buf) -> bool {
         #[cfg(feature = "sim")]
-        self.trace.note(CacheOp::Insert, uid, ordinal, buf.memory_bytes());
-        let is_kept = self.blocks.insert(&self.directory(uid), ordinal, buf, false);
+        self.trace.note(CacheOp::Insert, directory.uid, ordinal, buf.memory_bytes());
+        let is_kept = self.blocks.insert(directory, ordinal, buf, false);
         if is_kept {
             self.note_insert();
         }
         is_kept
+    }
+
+    /// Whether at least the capacity divided by `divisor` is free, and something.
+    pub(crate) fn is_free_for(&self, divisor: u64) -> bool {
+        let (bytes, capacity) = (self.bytes(), self.capacity());
+        bytes.saturating_add(capacity / divisor) <= capacity && capacity > 0
     }
 
     /// The period of the cache, which marks of read entries belong to.
@@ -374,6 +382,13 @@ impl TableBlocks {
     /// than a shard. A block that is cached already stays instead.
     pub(crate) fn insert(&self, ordinal: u32, buf: Buf) {
         self.cache.put(&self.directory, ordinal, buf, false);
+    }
+
+    /// As [`BlockCache::leave`], for a verified block.
+    pub(crate) fn leave(&self, ordinal: u32, buf: Buf) {
+        if self.cache.has_room(self.directory.uid, ordinal, buf.memory_bytes()) {
+            self.cache.put_into_room(&self.directory, ordinal, buf);
+        }
     }
 
     #[cfg(feature = "sim")]

@@ -11,7 +11,7 @@
 //! read.
 //!
 //! Not here: the block that may hold a key (`index`), the search in it (`lookup`, `cursor`), the
-//! size of readahead (`ahead`).
+//! size of readahead (`ahead`), what is read beside a missed block (`around`).
 //!
 //! Invariants: (1) a block is verified, bound to its table and number, before it is used; (2) only
 //! verified blocks go into the cache; (3) a fetched block lives as long as its last handle, even
@@ -184,7 +184,14 @@ impl Table {
         let Some(blocks) = blocks else { return self.read_block(opened, block, fill_cache) };
         match blocks.join_read(ordinal_of(block)) {
             Missed::Leads(flight) => {
-                let read = self.read_block(opened, block, fill_cache)?;
+                let around = fill_cache.then(|| self.read_around(opened, block)).flatten();
+                let read = match around {
+                    Some(stored) => {
+                        let extent = opened.index.extent(block);
+                        self.take_read(opened, (block, extent), stored, fill_cache)
+                    }
+                    None => self.read_block(opened, block, fill_cache),
+                }?;
                 flight.land(&read.buf);
                 Ok(read)
             }

@@ -4,6 +4,7 @@
 //! (`version`), the placement of their bytes (`storage`).
 
 mod ahead;
+mod around;
 mod block;
 mod builder;
 mod cursor;
@@ -19,6 +20,8 @@ mod touched;
 mod verify;
 mod warm;
 
+#[cfg(test)]
+mod around_tests;
 #[cfg(test)]
 mod damage_tests;
 #[cfg(test)]

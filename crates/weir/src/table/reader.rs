@@ -259,6 +259,11 @@ impl Table {
     }
 
     /// The accountant of the memory of this table and its cursors.
+    /// Whether the page cache has what was read of tables, or written to them.
+    pub(super) fn is_cached_below(&self) -> bool {
+        self.storage.is_cached_below()
+    }
+
     pub(super) fn accountant(&self) -> Option<&Arc<Accountant>> {
         self.accountant.as_ref()
     }

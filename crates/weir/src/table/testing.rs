@@ -231,6 +231,9 @@ impl Storage for MemoryTables {
         };
         Ok(Arc::new(source))
     }
+    fn is_cached_below(&self) -> bool {
+        !self.in_slots
+    }
     fn remove_table(&self, uid: TableUid) -> Result<()> {
         self.tables.lock().remove(&uid);
         Ok(())

@@ -276,8 +276,8 @@ impl HandOff {
         self.account(&mut state);
     }
 
-    /// Leaves a block that nobody has read in the cache, if it has room, nothing below it would have
-    /// the block, and users have read since the job began.
+    /// Leaves a block that nobody has read in the cache, if it has room, nothing below it would
+    /// have the block, and users have read since the job began.
     fn leave(&self, uid: TableUid, ordinal: u32, content: &[u8]) {
         let Some(lookups) = self.fills_room_beyond else { return };
         let mut state = self.state.lock();

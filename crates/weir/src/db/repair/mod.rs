@@ -234,6 +234,7 @@ impl Repair {
     fn run(&mut self) -> Result<()> {
         let lost = self.aside.list_lost()?;
         self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
+        self.report.lengthened_bytes = self.storage.slot_space().map_or(0, |s| s.cut_off_bytes);
         let salvage = salvage(&self.context(), self.aside.finds_all_tables())?;
         adopt(&*self.storage, &salvage.root)?;
         let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
@@ -272,7 +273,8 @@ impl Repair {
         self.report.groups_sound = log.groups;
         let is_sound = self.report.structure.is_empty() && self.report.lists.is_empty();
         if is_sound && bad.is_empty() && log.damage.is_none() {
-            self.report.healthy = self.report.strangers.is_empty();
+            let was_whole = self.report.lengthened_bytes == 0;
+            self.report.healthy = was_whole && self.report.strangers.is_empty();
             return Ok(());
         }
         self.keep(salvage, bad, &log, &segments)

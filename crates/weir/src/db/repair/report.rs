@@ -98,6 +98,8 @@ pub struct RepairReport {
     /// were left out. One that was obsolete is no loss, and one in use has lost its trailers; which
     /// is which cannot be known.
     pub left_out: u64,
+    /// Bytes by which a file in slots was made longer again, with zeros: it had been cut off there.
+    pub lengthened_bytes: u64,
     /// What was wrong with the root record and the version log.
     pub structure: Vec<Error>,
     /// What kept the store from being opened without being a part of it, and was renamed: logs of
@@ -213,6 +215,10 @@ impl fmt::Display for RepairReport {
             );
         }
         writeln!(f, "sound: {tables} with {held}, {groups}")?;
+        if self.lengthened_bytes > 0 {
+            let bytes = counted(self.lengthened_bytes, "byte", "bytes");
+            writeln!(f, "made longer again: the file had been cut off, and lacked {bytes}")?;
+        }
         for fault in &self.structure {
             writeln!(f, "structure: {fault:#}")?;
         }

@@ -115,6 +115,9 @@ pub struct SlotSpace {
     pub log_unit_bytes: u64,
     /// Bytes that a version log has: one half of its area.
     pub version_log_bytes: u64,
+    /// Bytes that the file lacked at its end when it was opened: it was cut off. A repair makes it
+    /// as long again.
+    pub cut_off_bytes: u64,
 }
 
 /// A store in slots.
@@ -127,6 +130,8 @@ pub(crate) struct Slots {
     /// What synced groups of the write-ahead log are padded to, in bytes.
     log_unit: u64,
     space: Arc<Space>,
+    /// What the file lacked at its end.
+    cut_off_bytes: u64,
     lock: Mutex<Option<Box<dyn Lock>>>,
     closed: Arc<AtomicBool>,
     aside: Option<Aside>,
@@ -201,6 +206,7 @@ impl Slots {
             log_segment_bytes: self.cells.capacity().unwrap_or(0),
             log_unit_bytes: self.log_unit,
             version_log_bytes: self.halves.capacity().unwrap_or(0),
+            cut_off_bytes: self.cut_off_bytes,
         }
     }
 
@@ -237,12 +243,19 @@ impl Slots {
         let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
         let (superblocks, found) = superblocks(whole)?;
         let Some(superblocks) = superblocks else {
-            let what = format!(
-                "{path} is not a directory, and holds no store: it has no superblock; if it was \
-                 one, both are lost, and its version log may still tell what they said: repair it \
-                 (`weir repair`), or restore a copy; otherwise name a directory, or make this one \
-                 a store (`weir format`)"
-            );
+            let what = match extends {
+                false => format!(
+                    "{path} is not a directory, and holds no store: it has no superblock; if it \
+                     was one, both are lost, and its version log may still tell what they said: \
+                     repair it (`weir repair`), or restore a copy; otherwise name a directory, or \
+                     make this one a store (`weir format`)"
+                ),
+                true => format!(
+                    "{path} is not a directory, and nothing in it tells of a store: it has no \
+                     superblock, and no version log that says what one said; if it was a store, \
+                     restore a copy, or make it a new one (`weir format`: what it has is lost)"
+                ),
+            };
             return Err(Error::invalid(what));
         };
         let superblock = superblocks.current();
@@ -304,6 +317,7 @@ impl Slots {
             cells,
             log_unit,
             space,
+            cut_off_bytes: end.saturating_sub(bytes),
             lock: Mutex::new(Some(ground.lock)),
             closed: Arc::default(),
             aside: ground.aside,
