@@ -204,6 +204,7 @@ impl Engine for Weir {
             of_reads: vec![
                 ("blocks handed over", metrics.blocks_handed_over),
                 ("handed over, gone unread", metrics.blocks_handed_over_unread),
+                ("blocks into free room", metrics.blocks_unasked),
                 ("gets answered by lists", metrics.gets_of_lists),
                 ("tables trimmed", metrics.tables_trimmed),
                 ("sentinels built", metrics.sentinels_built),

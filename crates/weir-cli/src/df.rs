@@ -212,7 +212,7 @@ fn show_slots(
     if space.cut_off_bytes > 0 {
         writeln!(
             out,
-            "the file was cut off, and lacks {} at its end; `weir repair` makes it as long again",
+            "it was cut off, and lacks {} at its end; `weir repair` makes a file as long again",
             Bytes(space.cut_off_bytes)
         )?;
     }

@@ -49,8 +49,8 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
     let Some(first) = report.damages.first() else {
         if cut_off > 0 {
             return Err(Failure::difference(format_args!(
-                "{dir} was cut off, behind all that is in use; `weir repair {dir}` makes it as \
-                 long again"
+                "{dir} was cut off; all its entries can be read, and `weir repair {dir}` makes a \
+                 file as long again"
             )));
         }
         writeln!(out, "no damage")?;

@@ -147,9 +147,9 @@ pub enum WarmUp {
     /// a read one counts as read. Costs no reads, and no more of the cache than the replaced blocks
     /// had; where nothing is cached, nothing. Blocks of a flush go in if their range is cached for
     /// the most part. In a file or on a block device ([`format`](crate::format)), whose tables the
-    /// page cache does not see, what a flush or a compaction writes while users read goes where the
-    /// cache has room, read or not. A block in the cache takes 32 bytes more for it, whatever this
-    /// is.
+    /// page cache does not see, what a flush or a compaction writes while users read goes in, read
+    /// or not, while a quarter of the cache is free. A block in the cache takes 32 bytes more for
+    /// it, whatever this is.
     #[default]
     HandOff,
 }

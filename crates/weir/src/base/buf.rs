@@ -128,6 +128,24 @@ impl Buf {
         Self::holding(filled(content), HeatCell::handed(heat, period))
     }
 
+    /// A block with `content` that nobody has asked for.
+    pub(crate) fn unasked(content: &[u8]) -> Self {
+        Self::holding(filled(content), HeatCell::unasked())
+    }
+
+    /// The block as one that nobody has asked for. Requires: it is not cached.
+    pub(crate) fn into_unasked(self) -> Self {
+        if let Some(block) = &self.0 {
+            block.heat().set(&HeatCell::unasked());
+        }
+        self
+    }
+
+    /// Whether nobody has asked for it yet.
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.0.as_ref().is_some_and(|block| block.heat().is_unasked())
+    }
+
     /// A block of `len` bytes, all of which `fill` writes.
     ///
     /// # Errors

@@ -96,11 +96,14 @@ impl Heat {
     }
 }
 
+/// No period comes so late.
+const UNASKED: u64 = u64::MAX;
+
 /// The marks of a block in memory.
 #[derive(Debug, Default)]
 pub(crate) struct HeatCell {
     /// Twice the period of `now`, and one more as long as nobody has read a block that was handed
-    /// over.
+    /// over; [`UNASKED`] as long as nobody has read one that nobody had asked for.
     stamp: AtomicU64,
     /// Set in the period of the stamp, and in the one before.
     now: AtomicU64,
@@ -115,6 +118,11 @@ impl HeatCell {
             now: AtomicU64::new(heat.now),
             before: AtomicU64::new(heat.before),
         }
+    }
+
+    /// Of a block that nobody has asked for.
+    pub(crate) fn unasked() -> Self {
+        Self { stamp: AtomicU64::new(UNASKED), ..Self::default() }
     }
 
     /// Makes the marks those of `other`.
@@ -164,7 +172,13 @@ impl HeatCell {
 
     /// Whether the block was handed over and nobody has read it since.
     pub(crate) fn is_unread(&self) -> bool {
-        self.stamp.load(Ordering::Relaxed) % 2 == 1
+        let stamp = self.stamp.load(Ordering::Relaxed);
+        stamp % 2 == 1 && stamp != UNASKED
+    }
+
+    /// Whether nobody has asked for the block yet: it lies in the cache because that had room.
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.stamp.load(Ordering::Relaxed) == UNASKED
     }
 }
 
@@ -214,6 +228,19 @@ mod tests {
         assert_eq!(cell.get(20).marks(), 1);
         // A reader of the period before comes late.
         assert_eq!(cell.get(19).of(0, 10), Warmth::Hot);
+    }
+
+    /// Goal: a block that nobody asked for is cold in every period until it is read, and then one
+    /// like any other.
+    #[test]
+    fn what_nobody_asked_for_is_cold() {
+        let cell = HeatCell::unasked();
+        assert!(cell.is_unasked() && !cell.is_unread());
+        assert!([0, 1, 9, u64::MAX / 4].iter().all(|&period| cell.get(period) == Heat::COLD));
+        cell.touch(mark(2, 10), 9);
+        assert!(!cell.is_unasked() && !cell.is_unread());
+        assert_eq!((cell.get(9).of(2, 10), cell.get(9).marks()), (Warmth::Hot, 1));
+        assert_eq!(cell.get(10).of(2, 10), Warmth::Fading);
     }
 
     /// Goal: the heat of a block is put together entry by entry.

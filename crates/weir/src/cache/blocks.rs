@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::directory::Directory;
 #[cfg(feature = "sim")]
 use super::lru::Lru;
-use super::shard::{End, Shard, USES_MAX};
+use super::shard::{Arrival, End, Shard, USES_MAX};
 use crate::base::atomic::{AtomicU64, LeafMutex, Ordering};
 use crate::base::buf::Buf;
 use crate::base::ids::TableUid;
@@ -131,24 +131,28 @@ impl Blocks {
         }
     }
 
-    /// Inserts a block; `is_used`: as one that was used already. False if it is not kept, or was
-    /// there already.
+    /// Inserts a block. False if it is not kept, or was there already.
     pub(super) fn insert(
         &self,
         directory: &Arc<Directory>,
         ordinal: u32,
         buf: Buf,
-        is_used: bool,
+        arrival: Arrival,
     ) -> bool {
         match self {
             Self::Own(shards) => {
                 let shard = shards.of(directory.uid, ordinal);
                 let handle = buf.into_handle();
-                handle.is_some_and(|handle| shard.insert(directory, ordinal, handle, is_used))
+                handle.is_some_and(|handle| shard.insert(directory, ordinal, handle, arrival))
             }
             #[cfg(feature = "sim")]
             Self::Lru(blocks) => {
-                blocks.lock().insert(BlockKey { uid: directory.uid, ordinal }, buf);
+                let mut blocks = blocks.lock();
+                let has_room = blocks.bytes() + buf.memory_bytes() as u64 <= blocks.capacity();
+                if arrival == Arrival::IntoRoom && !has_room {
+                    return false;
+                }
+                blocks.insert(BlockKey { uid: directory.uid, ordinal }, buf);
                 true
             }
         }

@@ -56,6 +56,7 @@ pub(crate) use flights::Missed;
 #[cfg(feature = "sim")]
 pub use raced::{RacedCache, RacedTable};
 use registry::Registry;
+use shard::Arrival;
 use shards::ACCOUNT_EVERY;
 #[cfg(feature = "sim")]
 use trace::Trace;
@@ -170,7 +171,8 @@ impl BlockCache {
             self.trace.note(op, directory.uid, ordinal, buf.memory_bytes());
         }
         let bytes = weight(buf.memory_bytes());
-        if !self.blocks.insert(directory, ordinal, buf, is_used) {
+        let arrival = if is_used { Arrival::Used } else { Arrival::New };
+        if !self.blocks.insert(directory, ordinal, buf, arrival) {
             // It displaces nothing, so that no time passes.
             return false;
         }
@@ -203,19 +205,22 @@ impl BlockCache {
         self.put(&self.directory(uid), ordinal, buf, true)
     }
 
-    /// Leaves a copy of a block that was just written where the cache has room, as a newcomer; no
-    /// time passes by it, since nothing leaves. False if there is none.
-    pub(crate) fn leave(&self, uid: TableUid, ordinal: u32, content: &[u8]) -> bool {
+    /// Inserts a copy of a block that was just written, which nobody has asked for, where the cache
+    /// has room. False if it has none.
+    pub(crate) fn insert_into_room(&self, uid: TableUid, ordinal: u32, content: &[u8]) -> bool {
+        // Most blocks of a large job find a full cache: they are not copied.
         self.has_room(uid, ordinal, content.len())
-            && self.put_into_room(&self.directory(uid), ordinal, Buf::from(content))
+            && self.put_into_room(&self.directory(uid), ordinal, Buf::unasked(content))
     }
 
-    /// Inserts a block that displaces no other.
+    /// Inserts a block that displaces no other. No time passes by it, since nothing leaves.
     fn put_into_room(&self, directory: &Arc<Directory>, ordinal: u32, buf: Buf) -> bool {
         #[cfg(feature = "sim")]
-        self.trace.note(CacheOp::Insert, directory.uid, ordinal, buf.memory_bytes());
-        let is_kept = self.blocks.insert(directory, ordinal, buf, false);
+        let bytes = buf.memory_bytes();
+        let is_kept = self.blocks.insert(directory, ordinal, buf, Arrival::IntoRoom);
         if is_kept {
+            #[cfg(feature = "sim")]
+            self.trace.note(CacheOp::Insert, directory.uid, ordinal, bytes);
             self.note_insert();
         }
         is_kept
@@ -384,11 +389,20 @@ impl TableBlocks {
         self.cache.put(&self.directory, ordinal, buf, false);
     }
 
-    /// As [`BlockCache::leave`], for a verified block.
-    pub(crate) fn leave(&self, ordinal: u32, buf: Buf) {
-        if self.cache.has_room(self.directory.uid, ordinal, buf.memory_bytes()) {
-            self.cache.put_into_room(&self.directory, ordinal, buf);
-        }
+    /// Whether a block of so many bytes would displace no other. As of now.
+    pub(crate) fn has_room(&self, ordinal: u32, memory_bytes: usize) -> bool {
+        self.cache.has_room(self.directory.uid, ordinal, memory_bytes)
+    }
+
+    /// As [`BlockCache::insert_into_room`], for a verified block.
+    pub(crate) fn insert_into_room(&self, ordinal: u32, buf: Buf) {
+        self.cache.put_into_room(&self.directory, ordinal, buf.into_unasked());
+    }
+
+    /// Whether a block is cached that somebody has read, or that was handed over for what others
+    /// have read of it. As [`contains`](Self::contains).
+    pub(crate) fn contains_asked(&self, ordinal: u32) -> bool {
+        self.cache.blocks.peek(&self.directory, ordinal).is_some_and(|buf| !buf.is_unasked())
     }
 
     #[cfg(feature = "sim")]
@@ -439,6 +453,38 @@ mod tests {
             CacheCounters { hits: [1, 1], misses: [1, 1], inserts: 1, ..CacheCounters::default() };
         assert_eq!(cache.counters(), expected);
         assert!(cache.contains(uid(1), 0) && !cache.contains(uid(1), 1));
+    }
+
+    /// Goal: what nobody asked for displaces nothing, leaves first, and is a newcomer like any
+    /// other when it comes back: it was not wanted twice.
+    #[test]
+    fn what_nobody_asked_for_goes_into_room() {
+        let cache = new(64 << 10);
+        let (asked, unasked) = (cache.table(uid(1)), cache.table(uid(2)));
+        (0..30).for_each(|ordinal| asked.insert(ordinal, block(1000)));
+        let content = [7; 1000];
+        let came = (0..100).filter(|&n| cache.insert_into_room(uid(2), n, &content)).count();
+        assert!((15..40).contains(&came), "{came} came into what was left");
+        assert!((0..30).all(|ordinal| asked.contains(ordinal)), "none left for them");
+        assert!(!unasked.contains_asked(0) && unasked.contains(0) && asked.contains_asked(0));
+        assert!(!cache.is_free_for(8) && cache.bytes() <= 64 << 10);
+        // They are read once each, as by a scan, when others have driven them out: what is read
+        // again and again stays.
+        let hot = cache.table(uid(3));
+        for _ in 0..3 {
+            for ordinal in 0..30 {
+                if hot.get(ordinal, Purpose::Foreground).is_none() {
+                    hot.insert(ordinal, block(1000));
+                }
+            }
+        }
+        for ordinal in 0..100 {
+            if unasked.get(ordinal, Purpose::Foreground).is_none() {
+                unasked.insert(ordinal, block(1000));
+            }
+        }
+        let left = (0..30).filter(|&ordinal| hot.contains(ordinal)).count();
+        assert!(left >= 28, "{left} of 30 hot blocks stayed");
     }
 
     /// The cache stays within its capacity, also after the capacity shrinks, and reports to the

@@ -76,6 +76,17 @@ pub(super) enum End {
     TakenBack,
 }
 
+/// How a block comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// As a newcomer.
+    New,
+    /// Where newcomers go on that were used.
+    Used,
+    /// As a newcomer, and only where no other one leaves for it.
+    IntoRoom,
+}
+
 /// Blocks of one shard, under its lock.
 struct Queues {
     entries: Entries,
@@ -115,14 +126,14 @@ impl Shard {
         Self { queues: LeafMutex::new(queues), bytes: AtomicU64::new(0) }
     }
 
-    /// Inserts a block that is not cached. `is_used`: it does not begin as a newcomer, but where
-    /// those go on that were used. False if it is cached already, or does not fit an empty shard.
+    /// Inserts a block that is not cached. False if it is cached already, or does not fit an empty
+    /// shard or, into room, this one.
     pub(super) fn insert(
         &self,
         directory: &Arc<Directory>,
         ordinal: u32,
         handle: Handle,
-        is_used: bool,
+        arrival: Arrival,
     ) -> bool {
         let uid = directory.uid.get();
         // A block that is linked already, here or in another cache, is copied.
@@ -137,9 +148,10 @@ impl Shard {
         let slot = directory.page_slot(ordinal);
         let mut left = Left::default();
         let mut queues = self.queues.lock();
-        let is_kept = queues.admit(directory, (ordinal, slot), &handle, &mut left);
+        let may_evict = arrival != Arrival::IntoRoom;
+        let is_kept = queues.admit(directory, (ordinal, slot), &handle, may_evict, &mut left);
         if is_kept {
-            queues.link(directory, (ordinal, slot), handle, is_used);
+            queues.link(directory, (ordinal, slot), handle, arrival);
             queues.entries.request_oldest(Queue::Small);
         } else {
             handle.frame().unclaim();
@@ -197,12 +209,14 @@ impl Shard {
 }
 
 impl Queues {
-    /// Makes room for a block. False if it is cached already, or does not fit.
+    /// Makes room for a block, if others may leave for it. False if it is cached already, or does
+    /// not fit.
     fn admit(
         &mut self,
         directory: &Directory,
         (ordinal, slot): (u32, &Pointer<Page>),
         handle: &Handle,
+        may_evict: bool,
         left: &mut Left,
     ) -> bool {
         if directory.page(ordinal).is_some_and(|page| page.link(ordinal).is_set()) {
@@ -218,6 +232,9 @@ impl Queues {
             if self.bytes + needed <= self.capacity {
                 return true;
             }
+            if !may_evict {
+                return false;
+            }
             assert!(self.evict(left), "{} bytes of no block", self.bytes);
         }
     }
@@ -227,12 +244,13 @@ impl Queues {
         directory: &Arc<Directory>,
         (ordinal, slot): (u32, &Pointer<Page>),
         handle: Handle,
-        is_used: bool,
+        arrival: Arrival,
     ) {
         let bytes = weight(handle.memory_bytes());
         let frame = handle.frame();
         let returns = self.ghosts.take(hash((directory.uid.get(), ordinal)), self.entries.len());
-        let queue = if is_used || returns { Queue::Main } else { Queue::Small };
+        let is_used = arrival == Arrival::Used || returns;
+        let queue = if is_used { Queue::Main } else { Queue::Small };
         let cached = Cached { frame, directory: Arc::clone(directory), ordinal };
         frame.set_entry(self.entries.add(cached, queue, bytes));
         frame.set_uses(0);
@@ -294,7 +312,10 @@ impl Queues {
                 (_, Some((fewest, other))) if fewest < uses => self.remove(other, left),
                 (Queue::Main, _) => self.remove(frame, left),
                 (Queue::Small, _) => {
-                    if let Some(key) = self.entries.key(entry) {
+                    // Who comes back was wanted twice; what nobody asked for was not wanted once.
+                    if !frame.heat.is_unasked()
+                        && let Some(key) = self.entries.key(entry)
+                    {
                         self.ghosts.add(hash(key), self.entries.len());
                     }
                     self.remove(frame, left);

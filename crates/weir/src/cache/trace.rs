@@ -13,7 +13,7 @@ pub enum CacheOp {
     Get,
     /// A lookup for a flush, a merge or a verification.
     Peek,
-    /// A block that was read and not found.
+    /// A block that was read and not found, or came where there was room.
     Insert,
     /// A block that a merge wrote.
     HandOver,

@@ -578,6 +578,7 @@ impl Engine {
         reserved.tree.compacted[level].fetch_add(more.bytes_written, Ordering::Relaxed);
         reserved.tree.shadowed[level].fetch_add(more.entries_shadowed, Ordering::Relaxed);
         counters.blocks_handed_over.add(more.blocks_handed_over);
+        counters.blocks_unasked.add(more.blocks_unasked);
         counters.compaction_nanos.add(more.nanos);
         counters.entries_dropped.add(more.entries_shadowed + more.deletes_dropped);
         counters.masked_bytes_dropped.add(more.masked_bytes_dropped);

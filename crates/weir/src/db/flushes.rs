@@ -185,6 +185,7 @@ impl Engine {
         counters.flushes.add(1);
         counters.flush_bytes.add(finished.stats.bytes_written);
         counters.blocks_handed_over.add(finished.stats.blocks_handed_over);
+        counters.blocks_unasked.add(finished.stats.blocks_unasked);
         counters.flush_nanos.add(clock::now_nanos() - started);
         self.release_log();
         Ok(())

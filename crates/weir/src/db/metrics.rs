@@ -92,6 +92,10 @@ pub struct Metrics {
     /// Blocks handed over that left the cache before anybody had read an entry of them: evicted, or
     /// replaced by a later compaction. With [`WarmUp::HandOff`](crate::WarmUp::HandOff) only.
     pub blocks_handed_over_unread: u64,
+    /// Blocks that compactions and flushes put into the cache because it had room, though nobody
+    /// had read an entry of them: in a file or on a block device, with
+    /// [`WarmUp::HandOff`](crate::WarmUp::HandOff), while users read.
+    pub blocks_unasked: u64,
     /// How often a run's buffer list answered a point lookup in place of the run
     /// ([`Options::compaction_buffer`](crate::Options::compaction_buffer)).
     pub gets_of_lists: u64,
@@ -367,6 +371,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         masked_bytes_dropped: c.masked_bytes_dropped.get(),
         blocks_handed_over: c.blocks_handed_over.get(),
         blocks_handed_over_unread: cache.unread,
+        blocks_unasked: c.blocks_unasked.get(),
         gets_of_lists: c.gets_of_lists.get(),
         tables_trimmed: c.tables_trimmed.get(),
         lists_dropped: c.lists_dropped.get(),

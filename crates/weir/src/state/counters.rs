@@ -88,6 +88,8 @@ pub(crate) struct Counters {
     pub(crate) compactions_refused: Counter,
     /// Output blocks that compactions put into the cache.
     pub(crate) blocks_handed_over: Counter,
+    /// Those that it had room for, though nobody had asked for them.
+    pub(crate) blocks_unasked: Counter,
     /// Point lookups that a buffer list answered, run by run.
     pub(crate) gets_of_lists: Striped,
     /// Tables that left buffer lists because they were cold, damaged or too many, and lists that

@@ -382,7 +382,7 @@ mod forms {
         let ground = || -> Result<Ground> {
             let lock = dir.lock(NAME)?;
             let file = dir.open(NAME, FileClass::Other, Mode::ReadWrite)?;
-            Ok(Ground { slots: Arc::clone(&file), file, lock, aside: None })
+            Ok(Ground { slots: Arc::clone(&file), file, is_cached: false, lock, aside: None })
         };
         let exists = dir.list()?.iter().any(|name| name == NAME);
         let open = || dir.open(NAME, FileClass::Other, Mode::Read)?.len();

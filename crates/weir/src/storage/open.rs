@@ -32,7 +32,8 @@ pub fn format(path: impl AsRef<Path>, options: &FormatOptions) -> Result<()> {
     match ground::kind_of(path) {
         PathKind::Nothing => create_file(path, options),
         PathKind::File | PathKind::BlockDevice => {
-            let ground::Ground { file, direct, lock } = ground::open(path, Mode::ReadWrite, false)?;
+            let ground::Ground { file, direct, is_cached, lock } =
+                ground::open(path, Mode::ReadWrite, false)?;
             if let (Some(found), false) = (slots::format::content_of(&file)?, options.force) {
                 return Err(Error::invalid(format!(
                     "{} holds {found}; nothing was changed: choose another path, or lose that by \
@@ -40,7 +41,7 @@ pub fn format(path: impl AsRef<Path>, options: &FormatOptions) -> Result<()> {
                     path.display()
                 )));
             }
-            let ground = Ground { file, slots: direct, lock, aside: None };
+            let ground = Ground { file, slots: direct, is_cached, lock, aside: None };
             let size = options.size.unwrap_or(0);
             let has = ground.file.len()?;
             let is_file = ground::kind_of(path) == PathKind::File;
@@ -74,8 +75,9 @@ fn create_file(path: &Path, options: &FormatOptions) -> Result<()> {
         )));
     };
     Slots::check_options(options, size)?;
-    let ground::Ground { file, direct, lock } = ground::open(path, Mode::ReadWrite, true)?;
-    let ground = Ground { file, slots: direct, lock, aside: None };
+    let ground::Ground { file, direct, is_cached, lock } =
+        ground::open(path, Mode::ReadWrite, true)?;
+    let ground = Ground { file, slots: direct, is_cached, lock, aside: None };
     // What was there, or has come meanwhile, is not this call's to remove.
     format_new(path, size, &ground, options).inspect_err(|_| ground::remove(path))
 }
@@ -106,7 +108,7 @@ pub fn format_in(
     file.sync()?;
     dir.sync()?;
     let lock = dir.lock(name)?;
-    let ground = Ground { slots: Arc::clone(&file), file, lock, aside: None };
+    let ground = Ground { slots: Arc::clone(&file), file, is_cached: false, lock, aside: None };
     Slots::format(&ground, options)
 }
 
@@ -139,8 +141,9 @@ impl Location {
         match self {
             Self::Path(path) => match ground::kind_of(path) {
                 PathKind::File | PathKind::BlockDevice => {
-                    let ground::Ground { file, direct, lock } = ground::open(path, mode, false)?;
-                    Ok(Some(Ground { file, slots: direct, lock, aside: aside_of(path) }))
+                    let ground::Ground { file, direct, is_cached, lock } =
+                        ground::open(path, mode, false)?;
+                    Ok(Some(Ground { file, slots: direct, is_cached, lock, aside: aside_of(path) }))
                 }
                 PathKind::Nothing | PathKind::Other => Ok(None),
             },
@@ -150,7 +153,7 @@ impl Location {
                 let lock = dir.lock(name)?;
                 let file = dir.open(name, FileClass::Other, mode)?;
                 let aside = Some(Aside { dir: Arc::clone(dir), prefix: name.clone() });
-                Ok(Some(Ground { slots: Arc::clone(&file), file, lock, aside }))
+                Ok(Some(Ground { slots: Arc::clone(&file), file, is_cached: false, lock, aside }))
             }
         }
     }
@@ -244,18 +247,23 @@ impl Location {
     }
 
     /// Opens a damaged store for a repair, with or without a root, and locks it. `keep_in`: the
-    /// directory for copies of what is damaged, of a store in slots.
+    /// directory for copies of what is damaged, of a store in slots; `extends`: a file that was cut
+    /// off is made as long again.
     ///
     /// # Errors
     /// `NotFound` if there are no files of a store, or no `keep_in`; `InvalidArgument` if the
     /// directory holds foreign files, or has copies in it; `Locked`, the device's. Nothing is
     /// changed then.
-    pub(crate) fn open_damaged(self, keep_in: Option<&Path>) -> Result<Arc<dyn RepairStorage>> {
+    pub(crate) fn open_damaged(
+        self,
+        keep_in: Option<&Path>,
+        extends: bool,
+    ) -> Result<Arc<dyn RepairStorage>> {
         if let Some(mut ground) = self.ground(Mode::ReadWrite)? {
             if let Some(dir) = keep_in {
                 ground.aside = Some(self.aside_in(dir)?);
             }
-            return Ok(Arc::new(Slots::open_damaged(ground)?));
+            return Ok(Arc::new(Slots::open_damaged(ground, extends)?));
         }
         if keep_in.is_some() {
             let what = "a store in a directory keeps what is damaged there itself; leave out the \

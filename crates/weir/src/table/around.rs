@@ -11,9 +11,10 @@
 //! (`compaction::execute::handoff`).
 //!
 //! Invariants: (1) what is wrong with a neighbour is told to who reads it, and to nobody else: it
-//! stays out of the cache, and where it makes the request fail the block is read alone; (2) nothing
-//! is read beside it that is cached at the ends of its window; (3) windows begin at multiples of
-//! their size: those of neighbours are the same, so that what one brings no other one brings again.
+//! stays out of the cache, and where it makes the request fail the block is read alone; (2) who
+//! waits for the block waits for no neighbour to be decoded; (3) neighbours count as blocks that
+//! nobody has asked for (`base::heat`); (4) windows begin at multiples of their size: those of
+//! neighbours are mostly the same, so that readers one after the other read little twice.
 //!
 //! Source: Weir's own; page caches do it for files that are mapped (`fault_around_bytes`).
 
@@ -23,7 +24,8 @@ use std::ops::Range;
 
 use crate::base::buf::Buf;
 use crate::base::coding::to_usize;
-use crate::cache::TableBlocks;
+use crate::base::memory::{Category, Charge};
+use crate::base::pages::PageVec;
 use crate::table::fetch::ordinal_of;
 use crate::table::index::Extent;
 use crate::table::reader::{Opened, Table};
@@ -33,51 +35,66 @@ use crate::table::reader::{Opened, Table};
 const AROUND_BYTES: u64 = 28 << 10;
 /// Most bytes of one read: the last block may be large.
 const READ_BYTES_MAX: u64 = 2 * AROUND_BYTES;
-/// Most blocks of one read, where they are tiny.
-const AROUND_BLOCKS_MAX: usize = 64;
-
+/// Most blocks of one read to either side, where they are tiny.
+const SIDE_BLOCKS_MAX: usize = 16;
+/// So many decoded bytes of neighbours are enough, where they compress well.
+const DECODED_BYTES_MAX: usize = 56 << 10;
 /// An eighth of the cache must be free.
 const FREE_DIVISOR: u64 = 8;
 
+/// What was read around a block.
+pub(super) struct Around {
+    window: Range<usize>,
+    /// Offset of `bytes` in the table.
+    offset: u64,
+    bytes: PageVec<u8>,
+    _charge: Option<Charge>,
+}
+
+impl Around {
+    /// The stored bytes of a block of the window.
+    pub(super) fn stored(&self, opened: &Opened, block: usize) -> Option<&[u8]> {
+        let Extent { offset, bytes } = opened.index.extent(block);
+        let from = to_usize(offset.checked_sub(self.offset)?);
+        self.bytes.get(from..from.checked_add(bytes)?)
+    }
+}
+
 impl Table {
-    /// The stored bytes of `block`, with which its neighbours were read, verified and left in the
-    /// cache. `None` if it is to be read alone.
-    pub(super) fn read_around(&self, opened: &Opened, block: usize) -> Option<Buf> {
+    /// Reads `block` and its neighbours. `None` if it is to be read alone.
+    pub(super) fn read_around(&self, opened: &Opened, block: usize) -> Option<Around> {
         let blocks = self.blocks()?;
         if self.is_cached_below() || !blocks.cache().is_free_for(FREE_DIVISOR) {
             return None;
         }
         let window = self.window_around(opened, block);
-        let of = |b: usize| opened.index.extent(b);
-        let start = of(window.start).offset;
-        let last = of(window.end.checked_sub(1)?);
-        let bytes = to_usize(last.offset + last.bytes as u64 - start);
-        if window.len() == 1 || bytes as u64 > READ_BYTES_MAX {
+        let offset = opened.index.extent(window.start).offset;
+        let last = opened.index.extent(window.end.checked_sub(1)?);
+        let bytes = last.offset + last.bytes as u64 - offset;
+        if window.len() == 1 || bytes > READ_BYTES_MAX {
             return None;
         }
-        let all = Buf::written(bytes, |bytes| self.read_exact_at(bytes, start)).ok()?;
-        let part = |Extent { offset, bytes }| {
-            let from = to_usize(offset - start);
-            all.bytes().get(from..from + bytes)
-        };
-        for neighbour in window.filter(|&b| b != block && !self.is_cached(b)) {
-            let extent = of(neighbour);
-            if let Some(stored) = part(extent) {
-                self.leave_neighbour(opened, blocks, (neighbour, extent), stored);
-            }
-        }
-        part(of(block)).map(Buf::from)
+        let charge = self.accountant().map(|a| a.charge(Category::Pinned, bytes));
+        let mut around = PageVec::filled(to_usize(bytes), 0);
+        self.read_exact_at(&mut around, offset).ok()?;
+        Some(Around { window, offset, bytes: around, _charge: charge })
     }
 
-    fn leave_neighbour(
-        &self,
-        opened: &Opened,
-        blocks: &TableBlocks,
-        (block, extent): (usize, Extent),
-        stored: &[u8],
-    ) {
-        if let Ok(read) = self.verified(opened, (block, extent), Buf::from(stored)) {
-            blocks.leave(ordinal_of(block), read.buf);
+    /// Verifies the neighbours of `block` that are not cached, and puts them where there is room.
+    pub(super) fn keep_around(&self, opened: &Opened, block: usize, around: &Around) {
+        let Some(blocks) = self.blocks() else { return };
+        let mut decoded = 0;
+        for neighbour in around.window.clone().filter(|&b| b != block && !self.is_cached(b)) {
+            let Some(stored) = around.stored(opened, neighbour) else { return };
+            if decoded >= DECODED_BYTES_MAX || !blocks.has_room(ordinal_of(neighbour), stored.len())
+            {
+                return;
+            }
+            let extent = opened.index.extent(neighbour);
+            if let Ok(read) = self.verified(opened, (neighbour, extent), Buf::from(stored)) {
+                decoded += read.buf.memory_bytes();
+                blocks.insert_into_room(ordinal_of(neighbour), read.buf);
+            }
         }
     }
 
@@ -85,8 +102,8 @@ impl Table {
     fn window_around(&self, opened: &Opened, block: usize) -> Range<usize> {
         let of = |b: usize| opened.index.extent(b);
         let from = of(block).offset / AROUND_BYTES * AROUND_BYTES;
-        let lowest = block.saturating_sub(AROUND_BLOCKS_MAX / 2);
-        let highest = (block + AROUND_BLOCKS_MAX / 2).min(opened.index.blocks());
+        let lowest = block.saturating_sub(SIDE_BLOCKS_MAX);
+        let highest = (block + 1 + SIDE_BLOCKS_MAX).min(opened.index.blocks());
         let (mut start, mut end) = (block, block + 1);
         for b in (lowest..block).rev().take_while(|&b| of(b).offset >= from) {
             if !self.is_cached(b) {

@@ -141,8 +141,8 @@ fn damage_beside_is_no_error() {
     store.get(0, Purpose::Foreground).unwrap();
 }
 
-/// Goal: a request that fails for what is beside the block is made again for it alone; one that
-/// fails for the block is its reader's error.
+/// Goal: a request that fails for what is beside the block is made again for it alone, and one that
+/// fails then is its reader's error.
 #[test]
 fn a_failed_read_around_is_made_again() {
     let store = Store::new(MemoryTables::in_slots(), 16 << 20);
@@ -150,4 +150,24 @@ fn a_failed_read_around_is_made_again() {
     store.get(0, Purpose::Foreground).unwrap();
     assert_eq!(store.reads(), 2);
     assert!(store.cache.bytes() < 2 * 4096, "nothing came beside it");
+    let store = Store::new(MemoryTables::in_slots(), 0);
+    store.storage.failing_read.store(1, Ordering::Relaxed);
+    let error = store.get(0, Purpose::Foreground).expect_err("its own read fails");
+    assert_eq!((error.kind(), store.reads()), (ErrorKind::Io, 1));
+}
+
+/// Goal: neighbours do not count as what users have read.
+#[test]
+fn neighbours_are_not_asked_for() {
+    let store = Store::new(MemoryTables::in_slots(), 16 << 20);
+    for n in (0..ENTRIES).step_by(20) {
+        store.get(n, Purpose::Foreground).unwrap();
+    }
+    assert!(store.cache.bytes() > store.table.meta().bytes * 8 / 10, "nearly all is cached");
+    let meta = store.table.meta();
+    let whole = (Arc::from(&*meta.smallest), Arc::from(&*meta.largest));
+    let residency = store.table.residency(&[whole], 1000);
+    assert!((0.1..0.3).contains(&residency), "{residency} of it was read");
+    let (asked, cached) = store.table.sample_cached(&key(0), &key(299), 50);
+    assert!(asked == 50 && cached < 15, "{cached} of {asked}");
 }

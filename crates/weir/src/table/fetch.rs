@@ -123,6 +123,11 @@ impl Table {
         self.blocks().is_some_and(|blocks| blocks.contains(ordinal_of(block)))
     }
 
+    /// As [`is_cached`](Self::is_cached), but for blocks that nobody has asked for.
+    fn is_cached_asked(&self, block: usize) -> bool {
+        self.blocks().is_some_and(|blocks| blocks.contains_asked(ordinal_of(block)))
+    }
+
     /// Whether a block that may hold a key of `[first, last]` is cached. Reads nothing: false for a
     /// table that is not open.
     pub(crate) fn is_cached_between(&self, first: &[u8], last: &[u8]) -> bool {
@@ -133,8 +138,8 @@ impl Table {
     }
 
     /// Of `samples` blocks at equal distances among those that may hold a key of `[first, last]`:
-    /// how many were asked for, and how many of them are cached. Reads nothing: none for a table
-    /// that is not open.
+    /// how many were looked for, and how many of them are cached that users have read. Reads
+    /// nothing: none for a table that is not open.
     pub(crate) fn sample_cached(
         &self,
         first: &[u8],
@@ -146,7 +151,7 @@ impl Table {
         let Some(end) = opened.index.find(last, 0) else { return (0, 0) };
         let blocks = (end + 1).saturating_sub(start);
         let samples = samples.min(blocks);
-        let cached = (0..samples).filter(|i| self.is_cached(start + i * blocks / samples));
+        let cached = (0..samples).filter(|i| self.is_cached_asked(start + i * blocks / samples));
         (samples, cached.count())
     }
 
@@ -185,14 +190,18 @@ impl Table {
         match blocks.join_read(ordinal_of(block)) {
             Missed::Leads(flight) => {
                 let around = fill_cache.then(|| self.read_around(opened, block)).flatten();
-                let read = match around {
+                let stored = around.as_ref().and_then(|around| around.stored(opened, block));
+                let read = match stored {
                     Some(stored) => {
                         let extent = opened.index.extent(block);
-                        self.take_read(opened, (block, extent), stored, fill_cache)
+                        self.take_read(opened, (block, extent), Buf::from(stored), fill_cache)
                     }
                     None => self.read_block(opened, block, fill_cache),
                 }?;
                 flight.land(&read.buf);
+                if let Some(around) = around {
+                    self.keep_around(opened, block, &around);
+                }
                 Ok(read)
             }
             Missed::Shared(buf) => match Block::from_cache(buf) {

@@ -197,9 +197,10 @@ impl Table {
     }
 
     /// The part of its blocks over these key ranges, ascending, that is cached; 0 without a cache
-    /// or a block. Of the whole table the cache knows it; of parts it looks at every block if there
-    /// are at most `sample`, at so many of more. Without the index in memory, which none reads for
-    /// this, those of the whole table stand for them.
+    /// or a block. Blocks that nobody has asked for do not count. Of the whole table the cache
+    /// knows it where there are none of these; else it looks at every block if there are at most
+    /// `sample`, at so many of more. Without the index in memory, which none reads for this, those
+    /// of the whole table stand for them.
     pub(crate) fn residency(&self, parts: &[KeyRange], sample: u32) -> f32 {
         let Some(held) = self.blocks() else { return 0.0 };
         let ranges = self.blocks_over(parts);
@@ -208,9 +209,11 @@ impl Table {
         // In steps of the same length, the first half a step from the start.
         let is_cached = |i: &u64| {
             let block = nth_block(&ranges, (2 * i + 1) * blocks / (2 * sample));
-            block.is_some_and(|block| held.contains(block))
+            block.is_some_and(|block| held.contains_asked(block))
         };
-        let counted = held.count().filter(|_| blocks == u64::from(self.meta.blocks));
+        let is_whole = blocks == u64::from(self.meta.blocks);
+        // Those that nobody asked for are counted, too, where there may be such.
+        let counted = held.count().filter(|_| is_whole && self.is_cached_below());
         let (cached, of) = match counted {
             Some(cached) => (cached, blocks),
             None => ((0..sample).filter(is_cached).count() as u64, sample),
@@ -258,12 +261,12 @@ impl Table {
         self.blocks.as_ref()
     }
 
-    /// The accountant of the memory of this table and its cursors.
     /// Whether the page cache has what was read of tables, or written to them.
     pub(super) fn is_cached_below(&self) -> bool {
         self.storage.is_cached_below()
     }
 
+    /// The accountant of the memory of this table and its cursors.
     pub(super) fn accountant(&self) -> Option<&Arc<Accountant>> {
         self.accountant.as_ref()
     }

@@ -96,6 +96,7 @@ impl<C: Cursor> FlushJob<C> {
         }
         self.stats.finish(&counts, self.outputs.so_far());
         self.stats.blocks_handed_over = self.outputs.blocks_handed_over();
+        self.stats.blocks_unasked = self.outputs.blocks_unasked();
         Ok(Progress::Done(Box::new(Finished {
             edit,
             outputs: self.outputs.take(),

@@ -25,12 +25,13 @@
 //! few beside those; an eighth of the cache bounds them.
 //!
 //! Where nothing below the store caches what it writes (tables in slots pass the page cache by),
-//! [`Rule::Heat`] and [`Rule::Density`] let the other blocks in, too, while the cache has room and
-//! users read: [newcomers](BlockCache::leave), which are the first to leave. Else a store that fits
-//! in the cache is read from the device again after every merge, block by block, and what is read
-//! slowly has no marks to be handed over by. They take nobody's place, and no part of what a merge
-//! was lent. A load that nobody reads fills nothing: memory that is touched first costs as much
-//! as a third of a put.
+//! [`Rule::Heat`] and [`Rule::Density`] let the other blocks in, too, while a quarter of the cache
+//! is free and users read: newcomers that nobody asked for, the first to leave. Else a store that
+//! fits in the cache is read from the device again after every merge, block by block, and what is
+//! read slowly has no marks to be handed over by. They take nobody's place: a warm block of the
+//! same job may take theirs, they count neither as read nor as cached where that decides something,
+//! and what a list serves does not come in. A load that nobody reads fills nothing: memory that is
+//! touched first costs as much as a third of a put.
 //!
 //! With [`Rule::Overlap`] (incremental warm-up) the unit is the block: an output block goes into
 //! the cache if its range overlaps that of a block that is cached now. One hot input block of an
@@ -43,8 +44,8 @@
 //! and uids are never used again: no reader finds it before its table is published; (2) an
 //! abandoned job erases its output blocks from the cache, but for those of tables that an edit of
 //! its has published; those of inputs stay, as their tables do;
-//! (3) nothing is read for a block, and where no input block is warm nothing is copied; (4) waiting
-//! blocks take at most [`WAITING_BYTES_MAX`].
+//! (3) nothing is read for a block, and where no input block is warm nothing is copied but into
+//! free room; (4) waiting blocks take at most [`WAITING_BYTES_MAX`].
 //!
 //! Source: Weir's own. Incremental warm-up is Ahmad and Kemme's for dedicated compaction servers,
 //! as LSbM §2.3 and §6.3.1 describe it; we send no block, since the compaction runs in the process
@@ -87,12 +88,19 @@ const DENSITY_SAMPLES: usize = 8;
 /// The part of a full cache that one flush may take: an eighth.
 const FLUSH_DIVISOR: u64 = 8;
 
+/// The part of the cache that must be free for a block that nobody asked for: a quarter. What is
+/// left then is for what users miss, and its neighbours (`table::around`).
+const ROOM_DIVISOR: u64 = 4;
+
+/// Users read if they look up a block for so many that a job writes, or more.
+const BLOCKS_PER_LOOKUP: u64 = 16;
+
 /// What one job hands over.
 pub(super) struct HandOff {
     cache: Arc<BlockCache>,
     rule: Rule,
-    /// Other blocks go where there is room, once users have looked up more blocks than these.
-    fills_room_beyond: Option<u64>,
+    /// Other blocks go where there is room: the lookups of users before the job.
+    fills_room_since: Option<u64>,
     accountant: Option<Arc<Accountant>>,
     /// Locks: a leaf.
     state: Mutex<State>,
@@ -100,10 +108,14 @@ pub(super) struct HandOff {
 
 #[derive(Default)]
 struct State {
-    /// Users have looked up blocks since the job began.
-    is_read: bool,
+    /// Blocks that nobody asked for: written, inserted, and the bytes of these.
+    unasked: u64,
+    unasked_in: u64,
+    unasked_bytes: u64,
     /// Table uid and number of every output block inserted into the cache.
     handed: Vec<(TableUid, u32)>,
+    /// The same, of those that nobody asked for.
+    unread: Vec<(TableUid, u32)>,
     /// Number of input blocks inserted, and of those of outputs that were published.
     inputs: u64,
     kept: u64,
@@ -155,8 +167,8 @@ impl HandOff {
         if matches!(rule, Rule::Density(_)) {
             state.taken_bytes = cache.capacity() / FLUSH_DIVISOR;
         }
-        let fills_room_beyond = (!storage.is_cached_below()).then(|| cache.lookups_of_users());
-        Arc::new(Self { cache, rule, fills_room_beyond, accountant, state: Mutex::new(state) })
+        let fills_room_since = (!storage.is_cached_below()).then(|| cache.lookups_of_users());
+        Arc::new(Self { cache, rule, fills_room_since, accountant, state: Mutex::new(state) })
     }
 
     /// The sink that receives the blocks of an output table.
@@ -196,12 +208,18 @@ impl HandOff {
         state.handed.len() as u64 + state.inputs + state.kept
     }
 
+    /// Number of blocks inserted that nobody asked for.
+    pub(super) fn blocks_unasked(&self) -> u64 {
+        self.state.lock().unasked_in
+    }
+
     /// The outputs whose blocks were handed over so far are about to be published: these stay,
     /// whatever becomes of the job.
     pub(super) fn keep(&self) {
         let mut state = self.state.lock();
         state.kept += state.handed.len() as u64;
         state.handed.clear();
+        state.unread.clear();
     }
 
     /// Lets go of inputs that have no key at or above `key`.
@@ -214,7 +232,7 @@ impl HandOff {
     /// Erases the output blocks from the cache: their tables are being removed.
     pub(super) fn forget(&self) {
         let state = std::mem::take(&mut *self.state.lock());
-        for (uid, ordinal) in state.handed {
+        for (uid, ordinal) in state.handed.into_iter().chain(state.unread) {
             self.cache.erase(uid, ordinal);
         }
     }
@@ -224,7 +242,9 @@ impl HandOff {
         if self.cache.has_room(uid, ordinal, bytes) {
             return Some(Room::Free);
         }
-        (state.spent_bytes + bytes as u64 <= state.taken_bytes).then_some(Room::Taken)
+        // What nobody asked for gives way: it is what leaves first.
+        let lent_bytes = state.taken_bytes + state.unasked_bytes;
+        (state.spent_bytes + bytes as u64 <= lent_bytes).then_some(Room::Taken)
     }
 
     fn insert(
@@ -276,14 +296,23 @@ impl HandOff {
         self.account(&mut state);
     }
 
-    /// Leaves a block that nobody has read in the cache, if it has room, nothing below it would
-    /// have the block, and users have read since the job began.
-    fn leave(&self, uid: TableUid, ordinal: u32, content: &[u8]) {
-        let Some(lookups) = self.fills_room_beyond else { return };
+    /// Inserts a block that nobody asked for, if the cache has room, nothing below it would have
+    /// the block, and users read.
+    fn fill_room(&self, block: &WrittenBlock<'_>) {
+        let Some(before) = self.fills_room_since else { return };
+        if self.is_served(block.first_key) || self.is_served(block.last_key) {
+            return;
+        }
         let mut state = self.state.lock();
-        state.is_read = state.is_read || self.cache.lookups_of_users() > lookups;
-        if state.is_read && self.cache.leave(uid, ordinal, content) {
-            state.handed.push((uid, ordinal));
+        state.unasked += 1;
+        let lookups = self.cache.lookups_of_users().saturating_sub(before);
+        if lookups * BLOCKS_PER_LOOKUP < state.unasked || !self.cache.is_free_for(ROOM_DIVISOR) {
+            return;
+        }
+        if self.cache.insert_into_room(block.uid, block.ordinal, block.content) {
+            state.unasked_in += 1;
+            state.unasked_bytes += block.content.len() as u64;
+            state.unread.push((block.uid, block.ordinal));
         }
     }
 
@@ -348,7 +377,7 @@ impl BlockSink for Sink {
             key::Printable(last_key)
         );
         match &self.0.rule {
-            Rule::Heat(_) if heat == Heat::COLD => self.0.leave(uid, ordinal, content),
+            Rule::Heat(_) if heat == Heat::COLD => self.0.fill_room(&block),
             Rule::Heat(_) => self.0.offer((uid, ordinal, Of::Output), content, heat),
             Rule::Density(run) => {
                 if is_mostly_cached(run, first_key, last_key) {
@@ -358,7 +387,7 @@ impl BlockSink for Sink {
                         self.0.insert(&mut state, at, content, Heat::ALL_FADING, room);
                     }
                 } else {
-                    self.0.leave(uid, ordinal, content);
+                    self.0.fill_room(&block);
                 }
             }
             Rule::Overlap(inputs) => {
@@ -369,5 +398,87 @@ impl BlockSink for Sink {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::uid;
+    use crate::cache::Purpose;
+    use crate::table::testing::MemoryTables;
+
+    const CAPACITY: u64 = 1 << 20;
+
+    struct Job {
+        cache: Arc<BlockCache>,
+        hand_off: Arc<HandOff>,
+        written: u32,
+    }
+
+    impl Job {
+        fn new(storage: &MemoryTables) -> Self {
+            let cache = Arc::new(BlockCache::new(CAPACITY));
+            let rule = Rule::Heat(Served::default());
+            let hand_off = HandOff::new(Arc::clone(&cache), rule, storage, None);
+            Self { cache, hand_off, written: 0 }
+        }
+
+        fn write(&mut self, blocks: u32, heat: Heat) {
+            for _ in 0..blocks {
+                let key = self.written.to_be_bytes();
+                let (uid, ordinal, content) = (uid(1), self.written, &[7; 4000]);
+                let (first_key, last_key) = (&key[..], &key[..]);
+                let block = WrittenBlock { uid, ordinal, first_key, last_key, content, heat };
+                self.hand_off.sink().block(block);
+                self.written += 1;
+            }
+        }
+
+        /// Users look up so many blocks, none of which is there.
+        fn look_up(&self, blocks: u64) {
+            let table = self.cache.table(uid(9));
+            (0..blocks).for_each(|_| drop(table.get(0, Purpose::Foreground)));
+        }
+    }
+
+    /// Goal: where nothing below caches what is written it goes into free room, but for a quarter,
+    /// as fast as users read and no faster; a warm block takes the place of it if need be, and of
+    /// nothing else; and a job that is given up leaves nothing.
+    #[test]
+    fn what_is_written_fills_the_room() {
+        let mut job = Job::new(&MemoryTables::in_slots());
+        job.write(64, Heat::COLD);
+        assert_eq!(job.hand_off.blocks_unasked(), 0, "nobody reads");
+        job.look_up(8);
+        job.write(128, Heat::COLD);
+        assert_eq!(job.hand_off.blocks_unasked(), 64, "eight lookups for 128 blocks");
+        job.look_up(100);
+        job.write(1000, Heat::COLD);
+        let (unasked, bytes) = (job.hand_off.blocks_unasked(), job.cache.bytes());
+        assert!((170..200).contains(&unasked), "{unasked} blocks of 4,000 bytes in 3/4 of 1 MiB");
+        assert!(bytes <= CAPACITY * 3 / 4 + 8192, "{bytes} bytes");
+        // What users read fills the rest.
+        let others = job.cache.table(uid(2));
+        (0..80).for_each(|ordinal| others.insert(ordinal, Buf::from(&[1; 4000][..])));
+        job.write(unasked as u32 / 2, Heat::ALL_FADING);
+        assert_eq!(job.hand_off.blocks(), unasked / 2, "warm ones take the place of the others");
+        job.write(1000, Heat::ALL_FADING);
+        assert!(job.hand_off.blocks() <= unasked + 2, "and no more than that");
+        assert_eq!(job.hand_off.blocks_unasked(), unasked);
+        job.hand_off.forget();
+        let table = job.cache.table(uid(1));
+        assert!((0..job.written).all(|ordinal| !table.contains(ordinal)));
+    }
+
+    /// Goal: where the page cache has it, what nobody has read stays out.
+    #[test]
+    fn what_is_cached_below_fills_nothing() {
+        let mut job = Job::new(&MemoryTables::default());
+        job.look_up(1000);
+        job.write(64, Heat::COLD);
+        assert_eq!((job.hand_off.blocks_unasked(), job.cache.bytes()), (0, 0));
+        job.write(64, Heat::ALL_FADING);
+        assert_eq!(job.hand_off.blocks(), 64);
     }
 }

@@ -135,6 +135,11 @@ impl Outputs {
         self.hand_off.as_ref().map_or(0, |hand_off| hand_off.blocks())
     }
 
+    /// Number of blocks that went where the cache had room.
+    pub(super) fn blocks_unasked(&self) -> u64 {
+        self.hand_off.as_ref().map_or(0, |hand_off| hand_off.blocks_unasked())
+    }
+
     /// One step of a job: writes surviving entries of `entries`, which is moved to its first
     /// unless it was `started`. `All` when all entries are in finished tables, `Stretch` when as
     /// many are as make one; these tables are durable, and read back if the store verifies outputs.

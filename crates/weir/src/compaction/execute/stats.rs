@@ -27,6 +27,8 @@ pub(crate) struct JobStats {
     pub(crate) masked_bytes_dropped: u64,
     /// Output blocks inserted into the cache because they replace cached ones.
     pub(crate) blocks_handed_over: u64,
+    /// Output blocks inserted into the cache because it had room.
+    pub(crate) blocks_unasked: u64,
     /// Nanoseconds spent in steps.
     pub(crate) nanos: u64,
 }
@@ -47,6 +49,7 @@ impl JobStats {
                 .masked_bytes_dropped
                 .saturating_sub(before.masked_bytes_dropped),
             blocks_handed_over: self.blocks_handed_over.saturating_sub(before.blocks_handed_over),
+            blocks_unasked: self.blocks_unasked.saturating_sub(before.blocks_unasked),
             nanos: self.nanos.saturating_sub(before.nanos),
         }
     }

@@ -49,6 +49,7 @@ impl Metrics {
     pub fn prometheus(&self) -> String {
         let mut out = Exposition(String::new());
         self.expose_counters(&mut out);
+        self.expose_cache(&mut out);
         self.expose_lists(&mut out);
         self.expose_labelled(&mut out);
         self.expose_keyspaces(&mut out);
@@ -117,6 +118,33 @@ impl Metrics {
                 "Compactions refused by the tree's checks.",
                 self.compactions_refused as f64,
             ),
+            ("weir_entries_dropped_total", "Entries dropped.", self.entries_dropped as f64),
+            ("weir_flush_seconds_total", "Time in flushes.", self.flush_seconds),
+            ("weir_compaction_seconds_total", "Time in compactions.", self.compaction_seconds),
+            ("weir_write_delays_total", "Smooth delays of writers.", self.write_delays as f64),
+            ("weir_write_delay_seconds_total", "Time in smooth delays.", self.write_delay_seconds),
+            ("weir_write_stalls_total", "Full stops of writers.", self.write_stalls as f64),
+            ("weir_write_stall_seconds_total", "Time in full stops.", self.write_stall_seconds),
+            ("weir_tables_freed_total", "Tables freed.", self.tables_freed as f64),
+        ];
+        out.counters(&counters);
+        out.gauge("weir_uptime_seconds", "Time since the store was opened.", self.uptime_seconds);
+        let rows = &self.row_cache;
+        out.counter("weir_row_cache_refused_total", "Answers not kept.", rows.refused as f64);
+        out.gauge("weir_row_cache_bytes", "Bytes in the row cache.", rows.bytes as f64);
+        out.gauge("weir_row_cache_capacity_bytes", "Most of it.", rows.capacity as f64);
+        out.gauge("weir_log_live_bytes", "Bytes of live log segments.", self.log_bytes_live as f64);
+        out.gauge("weir_snapshots", "Live snapshots.", self.snapshots as f64);
+        out.gauge("weir_tables_open", "Tables that are open.", self.tables_open as f64);
+        out.gauge("weir_tables_waiting", "Tables still held.", self.tables_waiting as f64);
+        out.gauge("weir_jobs_waiting", "Failed jobs to be retried.", self.jobs_waiting as f64);
+        let quarantined = self.tables_quarantined as f64;
+        out.gauge("weir_tables_quarantined", "Tables left alone as damaged.", quarantined);
+        out.gauge("weir_memory_budget_bytes", "The memory budget.", self.memory.budget as f64);
+    }
+
+    fn expose_cache(&self, out: &mut Exposition) {
+        let counters = [
             (
                 "weir_block_reads_shared_total",
                 "Misses of users that waited for another's read.",
@@ -132,31 +160,15 @@ impl Metrics {
                 "Blocks handed over that left the cache unread.",
                 self.blocks_handed_over_unread as f64,
             ),
-            ("weir_entries_dropped_total", "Entries dropped.", self.entries_dropped as f64),
-            ("weir_flush_seconds_total", "Time in flushes.", self.flush_seconds),
-            ("weir_compaction_seconds_total", "Time in compactions.", self.compaction_seconds),
-            ("weir_write_delays_total", "Smooth delays of writers.", self.write_delays as f64),
-            ("weir_write_delay_seconds_total", "Time in smooth delays.", self.write_delay_seconds),
-            ("weir_write_stalls_total", "Full stops of writers.", self.write_stalls as f64),
-            ("weir_write_stall_seconds_total", "Time in full stops.", self.write_stall_seconds),
-            ("weir_tables_freed_total", "Tables freed.", self.tables_freed as f64),
+            (
+                "weir_blocks_unasked_total",
+                "Blocks that compactions put into free room of the cache.",
+                self.blocks_unasked as f64,
+            ),
         ];
         out.counters(&counters);
-        out.gauge("weir_uptime_seconds", "Time since the store was opened.", self.uptime_seconds);
         out.gauge("weir_cache_bytes", "Bytes in the block cache.", self.cache_bytes as f64);
         out.gauge("weir_cache_capacity_bytes", "Most of it.", self.cache_capacity as f64);
-        let rows = &self.row_cache;
-        out.counter("weir_row_cache_refused_total", "Answers not kept.", rows.refused as f64);
-        out.gauge("weir_row_cache_bytes", "Bytes in the row cache.", rows.bytes as f64);
-        out.gauge("weir_row_cache_capacity_bytes", "Most of it.", rows.capacity as f64);
-        out.gauge("weir_log_live_bytes", "Bytes of live log segments.", self.log_bytes_live as f64);
-        out.gauge("weir_snapshots", "Live snapshots.", self.snapshots as f64);
-        out.gauge("weir_tables_open", "Tables that are open.", self.tables_open as f64);
-        out.gauge("weir_tables_waiting", "Tables still held.", self.tables_waiting as f64);
-        out.gauge("weir_jobs_waiting", "Failed jobs to be retried.", self.jobs_waiting as f64);
-        let quarantined = self.tables_quarantined as f64;
-        out.gauge("weir_tables_quarantined", "Tables left alone as damaged.", quarantined);
-        out.gauge("weir_memory_budget_bytes", "The memory budget.", self.memory.budget as f64);
     }
 
     fn expose_hot_ranges(&self, out: &mut Exposition) {

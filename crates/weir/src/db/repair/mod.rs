@@ -148,7 +148,7 @@ fn repair_found(
         return Err(Error::invalid(what));
     }
     let location = builder.location();
-    let aside = location.open_damaged(how.keep_in.as_deref())?;
+    let aside = location.open_damaged(how.keep_in.as_deref(), into.is_none())?;
     if how.from_trailers && aside.finds_all_tables() {
         let what = "a store in a directory is built again from its tables without being asked; \
                     leave out the wish for trailers";
@@ -234,7 +234,10 @@ impl Repair {
     fn run(&mut self) -> Result<()> {
         let lost = self.aside.list_lost()?;
         self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
-        self.report.lengthened_bytes = self.storage.slot_space().map_or(0, |s| s.cut_off_bytes);
+        if self.elsewhere.is_none() {
+            let space = self.storage.slot_space();
+            self.report.lengthened_bytes = space.map_or(0, |space| space.cut_off_bytes);
+        }
         let salvage = salvage(&self.context(), self.aside.finds_all_tables())?;
         adopt(&*self.storage, &salvage.root)?;
         let faults = salvage.root_fault.iter().chain(&salvage.log_fault);

@@ -28,6 +28,8 @@ pub(crate) struct Ground {
     pub(crate) file: Arc<dyn File>,
     /// Past the page cache, if the file system lets it.
     pub(crate) direct: Arc<dyn File>,
+    /// The file system does not let it: these requests go through the page cache, too.
+    pub(crate) is_cached: bool,
     pub(crate) lock: Box<dyn Lock>,
 }
 
@@ -115,16 +117,16 @@ fn open_beside(path: &Path, kind: PathKind, access: OFlags, fd: OwnedFd) -> Resu
     let lock = RealLock { descriptors: vec![fd], _held: vec![held], process };
     let file: Arc<dyn File> = Arc::new(RealFile { fd: own, path: path.to_owned(), apart: false });
     let flags = access | OFlags::CLOEXEC | OFlags::DIRECT;
-    let direct = match retry(|| fs::open(path, flags, fs::Mode::empty())) {
+    let (direct, is_cached) = match retry(|| fs::open(path, flags, fs::Mode::empty())) {
         Ok(fd) => {
             let apart = kind != PathKind::BlockDevice;
-            Direct::over(Arc::new(RealFile { fd, path: path.to_owned(), apart }))
+            (Direct::over(Arc::new(RealFile { fd, path: path.to_owned(), apart })), false)
         }
         // Some file systems cannot (tmpfs before Linux 6.6).
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => Arc::clone(&file),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => (Arc::clone(&file), true),
         Err(e) => return Err(failed(format_args!("opening {}", path.display()), e)),
     };
-    Ok(Ground { file, direct, lock: Box::new(lock) })
+    Ok(Ground { file, direct, is_cached, lock: Box::new(lock) })
 }
 
 /// Asks a file system that copies on write to write this new and empty file in place. Best effort.

@@ -66,6 +66,8 @@ pub(crate) struct Ground {
     /// For slots, and pages of logs that are about to be synced: the same bytes, by requests that
     /// the page cache does not see where that is possible.
     pub(crate) slots: Arc<dyn File>,
+    /// It is not possible: the page cache sees them, too.
+    pub(crate) is_cached: bool,
     pub(crate) lock: Box<dyn Lock>,
     /// Where a repair keeps what it replaces.
     pub(crate) aside: Option<Aside>,
@@ -75,10 +77,13 @@ pub(crate) struct Ground {
 type Opened = (Option<Superblocks>, Option<lost::Found>);
 
 /// How a store is opened.
+#[derive(Clone, Copy)]
 struct Mode {
     read_only: bool,
     /// The device is told of slots that become free.
     discards: bool,
+    /// It is opened for a repair: whatever can be read of it.
+    repairs: bool,
     /// A file that was cut off gets its length back, with zeros.
     extends: bool,
 }
@@ -130,6 +135,8 @@ pub(crate) struct Slots {
     /// What synced groups of the write-ahead log are padded to, in bytes.
     log_unit: u64,
     space: Arc<Space>,
+    /// Requests for slots go through the page cache.
+    is_cached: bool,
     /// What the file lacked at its end.
     cut_off_bytes: u64,
     lock: Mutex<Option<Box<dyn Lock>>>,
@@ -217,22 +224,26 @@ impl Slots {
     /// it is shorter than they say; `Unsupported` for a newer format; the device's.
     pub(crate) fn open(ground: Ground, read_only: bool, discards: bool) -> Result<Self> {
         let superblocks = |device| Ok((Superblocks::open(device)?, None));
-        Self::open_with(ground, Mode { read_only, discards, extends: false }, superblocks)
+        Self::open_with(
+            ground,
+            Mode { read_only, discards, repairs: false, extends: false },
+            superblocks,
+        )
     }
 
     /// Opens a damaged store: one that has lost its superblocks, too, if the version log's heads
-    /// tell what they said.
+    /// tell what they said. `extends`: a file that was cut off is made as long again.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub(crate) fn open_damaged(ground: Ground) -> Result<Self> {
-        let mode = Mode { read_only: false, discards: false, extends: true };
+    pub(crate) fn open_damaged(ground: Ground, extends: bool) -> Result<Self> {
+        let mode = Mode { read_only: false, discards: false, repairs: true, extends };
         Self::open_with(ground, mode, lost::open)
     }
 
     fn open_with(
         ground: Ground,
-        Mode { read_only, discards, extends }: Mode,
+        Mode { read_only, discards, repairs, extends }: Mode,
         superblocks: impl FnOnce(Arc<dyn File>) -> Result<Opened>,
     ) -> Result<Self> {
         let flusher = Arc::default();
@@ -243,45 +254,12 @@ impl Slots {
         let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
         let (superblocks, found) = superblocks(whole)?;
         let Some(superblocks) = superblocks else {
-            let what = match extends {
-                false => format!(
-                    "{path} is not a directory, and holds no store: it has no superblock; if it \
-                     was one, both are lost, and its version log may still tell what they said: \
-                     repair it (`weir repair`), or restore a copy; otherwise name a directory, or \
-                     make this one a store (`weir format`)"
-                ),
-                true => format!(
-                    "{path} is not a directory, and nothing in it tells of a store: it has no \
-                     superblock, and no version log that says what one said; if it was a store, \
-                     restore a copy, or make it a new one (`weir format`: what it has is lost)"
-                ),
-            };
-            return Err(Error::invalid(what));
+            return Err(no_superblock(&path, repairs));
         };
         let superblock = superblocks.current();
         let (uuid, log_unit) = (superblock.uuid, superblock.log_unit);
-        let bytes = ground.file.len()?;
-        let end_of = |area: &Area| area.offset + area.bytes;
-        let end = superblock.areas.iter().map(end_of).max().unwrap_or(0);
-        let tables = superblock.areas.iter().filter(|area| area.kind == AreaKind::Slots);
-        let cuts_tables_only = tables.map(|area| area.offset).min().is_some_and(|at| bytes >= at);
-        if end > bytes && !(cuts_tables_only && (read_only || extends)) {
-            let what = format_args!(
-                "it has {bytes} bytes, and its areas reach to {end}: it was cut off; where that \
-                 cut no more than tables, what is left can be read (`read_only`) and repaired"
-            );
-            return Err(Error::corruption(superblock::name_in(&path), bytes, what));
-        }
-        if end > bytes && extends {
-            ground.file.reserve(end).map_err(|error| {
-                let what = format!(
-                    "{path} was cut off at {bytes} of {end} bytes, and cannot be made longer again \
-                     for a repair ({error}); copy it to a file or a device that has room for that, \
-                     and repair the copy"
-                );
-                Error::with_source(error.kind(), what, error)
-            })?;
-        }
+        let mode = Mode { read_only, discards, repairs, extends };
+        let cut_off_bytes = cut_off_bytes(superblock, &*ground.file, mode)?;
         let versions = |area: &Area| cell_of(&ground, area, FileClass::Versions);
         let halves = [AreaKind::FirstHalf, AreaKind::SecondHalf]
             .map(|kind| area_of(superblock, kind, &path).map(|area| versions(&area)));
@@ -317,7 +295,8 @@ impl Slots {
             cells,
             log_unit,
             space,
-            cut_off_bytes: end.saturating_sub(bytes),
+            is_cached: ground.is_cached,
+            cut_off_bytes,
             lock: Mutex::new(Some(ground.lock)),
             closed: Arc::default(),
             aside: ground.aside,
@@ -403,6 +382,56 @@ fn area_of(superblock: &Superblock, kind: AreaKind, path: &str) -> Result<Area> 
     }
 }
 
+/// The error of a file or device without a superblock, of which a repair knows more.
+fn no_superblock(path: &str, repairs: bool) -> Error {
+    Error::invalid(match repairs {
+        false => format!(
+            "{path} is not a directory, and holds no store: it has no superblock; if it was one, \
+             both are lost, and its version log may still tell what they said: repair it (`weir \
+             repair`), or restore a copy; otherwise name a directory, or make this one a store \
+             (`weir format`)"
+        ),
+        true => format!(
+            "{path} is not a directory, and nothing in it tells of a store: it has no superblock, \
+             and no version log that says what one said; if it was a store, restore a copy, or \
+             make it a new one (`weir format`: what it has is lost)"
+        ),
+    })
+}
+
+/// Bytes that a file lacks at its end, which a repair gives back to it.
+///
+/// # Errors
+/// `Corruption` if it lacks any, but for slots where it is read or repaired; the device's.
+fn cut_off_bytes(superblock: &Superblock, file: &dyn File, mode: Mode) -> Result<u64> {
+    let (bytes, path) = (file.len()?, file.path());
+    let end_of = |area: &Area| area.offset + area.bytes;
+    let end = superblock.areas.iter().map(end_of).max().unwrap_or(0);
+    if end <= bytes {
+        return Ok(0);
+    }
+    let tables = superblock.areas.iter().filter(|area| area.kind == AreaKind::Slots);
+    let cuts_tables_only = tables.map(|area| area.offset).min().is_some_and(|at| bytes >= at);
+    if !cuts_tables_only || !(mode.read_only || mode.repairs) {
+        let what = format_args!(
+            "it has {bytes} bytes, and its areas reach to {end}: it was cut off; where that cut no \
+             more than tables, what is left can be read (`read_only`) and repaired"
+        );
+        return Err(Error::corruption(superblock::name_in(&path), bytes, what));
+    }
+    if mode.extends {
+        file.reserve(end).map_err(|error| {
+            let what = format!(
+                "{path} was cut off at {bytes} of {end} bytes, and cannot be made longer again for \
+                 a repair ({error}); copy it to a file or a device that has room for that, and \
+                 repair the copy"
+            );
+            Error::with_source(error.kind(), what, error)
+        })?;
+    }
+    Ok(end - bytes)
+}
+
 impl Storage for Slots {
     fn adopt(&self, tables: &mut dyn Iterator<Item = LiveTable<'_>>) -> Result<()> {
         self.space.adopt(tables)
@@ -428,7 +457,7 @@ impl Storage for Slots {
     }
 
     fn is_cached_below(&self) -> bool {
-        false
+        self.is_cached
     }
 
     fn remove_table(&self, uid: TableUid) -> Result<()> {

@@ -20,7 +20,7 @@ const NAME: &str = "store.weir";
 fn ground(dir: &Arc<dyn Dir>) -> Ground {
     let lock = dir.lock(NAME).expect("free");
     let file = dir.open(NAME, FileClass::Other, crate::device::Mode::ReadWrite).expect("there");
-    Ground { slots: Arc::clone(&file), file, lock, aside: None }
+    Ground { slots: Arc::clone(&file), file, is_cached: false, lock, aside: None }
 }
 
 fn formatted() -> SimDisk {
