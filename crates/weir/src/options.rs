@@ -148,8 +148,8 @@ pub enum WarmUp {
     /// had; where nothing is cached, nothing. Blocks of a flush go in if their range is cached for
     /// the most part. In a file or on a block device ([`format`](crate::format)), whose tables the
     /// page cache does not see, what a flush or a compaction writes while users read goes in, read
-    /// or not, while a quarter of the cache is free. A block in the cache takes 32 bytes more for
-    /// it, whatever this is.
+    /// or not, if a 16th of the cache is free or the whole store fits in three quarters of it. A
+    /// block in the cache takes 32 bytes more for it, whatever this is.
     #[default]
     HandOff,
 }

@@ -107,6 +107,7 @@ pub(crate) struct BlockCache {
     inserted_bytes: AtomicU64,
     period_ends_at: AtomicU64,
     period: Period,
+    lookups_before: AtomicU64,
     accountant: Option<Arc<Accountant>>,
     #[cfg(feature = "sim")]
     trace: Trace,
@@ -140,6 +141,7 @@ impl BlockCache {
             inserted_bytes: AtomicU64::new(0),
             period_ends_at: AtomicU64::new(capacity_bytes.saturating_mul(PERIOD_TURNOVERS)),
             period: Period::default(),
+            lookups_before: AtomicU64::new(0),
             accountant,
             #[cfg(feature = "sim")]
             trace: Trace::default(),
@@ -210,14 +212,32 @@ impl BlockCache {
     pub(crate) fn insert_into_room(&self, uid: TableUid, ordinal: u32, content: &[u8]) -> bool {
         // Most blocks of a large job find a full cache: they are not copied.
         self.has_room(uid, ordinal, content.len())
-            && self.put_into_room(&self.directory(uid), ordinal, Buf::unasked(content))
+            && self.put_unasked(uid, ordinal, content, Arrival::IntoRoom)
     }
 
-    /// Inserts a block that displaces no other. No time passes by it, since nothing leaves.
-    fn put_into_room(&self, directory: &Arc<Directory>, ordinal: u32, buf: Buf) -> bool {
+    /// Inserts a copy of a block that was just written, which nobody has asked for, where blocks go
+    /// on that were used: where all of a store fits, the oldest blocks are those whose tables are
+    /// merged next.
+    pub(crate) fn insert_unasked(&self, uid: TableUid, ordinal: u32, content: &[u8]) -> bool {
+        self.put_unasked(uid, ordinal, content, Arrival::Used)
+    }
+
+    fn put_unasked(&self, uid: TableUid, ordinal: u32, content: &[u8], arrival: Arrival) -> bool {
+        self.put_buf_unasked(&self.directory(uid), ordinal, Buf::unasked(content), arrival)
+    }
+
+    /// Inserts a block that nobody has asked for. No time passes by it: it does not displace what
+    /// users read.
+    fn put_buf_unasked(
+        &self,
+        directory: &Arc<Directory>,
+        ordinal: u32,
+        buf: Buf,
+        arrival: Arrival,
+    ) -> bool {
         #[cfg(feature = "sim")]
         let bytes = buf.memory_bytes();
-        let is_kept = self.blocks.insert(directory, ordinal, buf, Arrival::IntoRoom);
+        let is_kept = self.blocks.insert(directory, ordinal, buf, arrival);
         if is_kept {
             #[cfg(feature = "sim")]
             self.trace.note(CacheOp::Insert, directory.uid, ordinal, bytes);
@@ -280,6 +300,15 @@ impl BlockCache {
     pub(crate) fn lookups_of_users(&self) -> u64 {
         let of_users = |counts: [u64; 2]| counts[Purpose::Foreground as usize];
         of_users(self.lookups.hits()) + of_users(self.lookups.misses())
+    }
+
+    /// Lookups of users when this was last called; 0 before that. Each job begins with it: who
+    /// reads at all has read since the job before.
+    pub(crate) fn begin_job(&self) -> u64 {
+        // Of two jobs that begin at once both may get the same: nothing depends on that.
+        let before = self.lookups_before.load(Ordering::Relaxed);
+        self.lookups_before.store(self.lookups_of_users(), Ordering::Relaxed);
+        before
     }
 
     /// The counters, summed over all threads. No snapshot: they are read one after the other.
@@ -396,7 +425,8 @@ impl TableBlocks {
 
     /// As [`BlockCache::insert_into_room`], for a verified block.
     pub(crate) fn insert_into_room(&self, ordinal: u32, buf: Buf) {
-        self.cache.put_into_room(&self.directory, ordinal, buf.into_unasked());
+        let (directory, buf) = (&self.directory, buf.into_unasked());
+        self.cache.put_buf_unasked(directory, ordinal, buf, Arrival::IntoRoom);
     }
 
     /// Whether a block is cached that somebody has read, or that was handed over for what others

@@ -266,6 +266,10 @@ pub trait Storage: Send + Sync {
     fn is_cached_below(&self) -> bool {
         true
     }
+    /// What all tables take, where it is known at once.
+    fn tables_take(&self) -> Option<u64> {
+        None
+    }
     /// Number of tables that may be open at once (half of the file descriptors); `None` if unknown.
     fn open_tables_max(&self) -> Option<usize> {
         None

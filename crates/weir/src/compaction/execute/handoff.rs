@@ -8,8 +8,9 @@
 //!
 //! The cache is lent to a merge, not given: a job hands over at most as many bytes as it has taken
 //! from cached input blocks, which leave the cache when the outputs are published, or as the cache
-//! has room for where the blocks belong, which is no part of what it was lent. What exceeds this
-//! waits for its turn, the blocks with the most warm entries first; the rest is dropped.
+//! has room for where the blocks belong, or all if the whole store fits, which is no part of what
+//! it was lent. What exceeds this waits for its turn, the blocks with the most warm entries first;
+//! the rest is dropped.
 //!
 //! Where the output run has a buffer list, an entry is warm where it will be read, and nowhere
 //! else: what the list serves is not handed over with the output (LSbM keeps the list's blocks, and
@@ -25,12 +26,12 @@
 //! few beside those; an eighth of the cache bounds them.
 //!
 //! Where nothing below the store caches what it writes (tables in slots pass the page cache by),
-//! [`Rule::Heat`] and [`Rule::Density`] let the other blocks in, too, while a quarter of the cache
-//! is free and users read: newcomers that nobody asked for, the first to leave. Else a store that
-//! fits in the cache is read from the device again after every merge, block by block, and what is
-//! read slowly has no marks to be handed over by. They take nobody's place: a warm block of the
-//! same job may take theirs, they count neither as read nor as cached where that decides something,
-//! and what a list serves does not come in. A load that nobody reads fills nothing: memory that is
+//! [`Rule::Heat`] and [`Rule::Density`] let the other blocks in, too, if users read and either the
+//! cache has room, where they are newcomers, the first to leave, or the whole store fits in three
+//! quarters of it. Else a store that fits is read from the device again after every merge, block by
+//! block, and what is read slowly has no marks to be handed over by. A warm block of the same job
+//! may take their place, they count neither as read nor as cached where that decides something, and
+//! what a list serves does not come in. A load that nobody reads fills nothing: memory that is
 //! touched first costs as much as a third of a put.
 //!
 //! With [`Rule::Overlap`] (incremental warm-up) the unit is the block: an output block goes into
@@ -88,19 +89,27 @@ const DENSITY_SAMPLES: usize = 8;
 /// The part of a full cache that one flush may take: an eighth.
 const FLUSH_DIVISOR: u64 = 8;
 
-/// The part of the cache that must be free for a block that nobody asked for: a quarter. What is
-/// left then is for what users miss, and its neighbours (`table::around`).
-const ROOM_DIVISOR: u64 = 4;
+/// The part of the cache that must be free for a block that nobody asked for.
+const ROOM_DIVISOR: u64 = 16;
 
-/// Users read if they look up a block for so many that a job writes, or more.
-const BLOCKS_PER_LOOKUP: u64 = 16;
+/// Whether all tables of a store fit in a cache, beside what jobs have in hand: a third more.
+fn fits(tables_take: Option<u64>, cache: &BlockCache) -> bool {
+    tables_take.is_some_and(|bytes| bytes.saturating_add(bytes / 3) <= cache.capacity())
+}
+
+/// Users read if they look up a block for so many that a job writes, or more. Not fewer: a reader
+/// who waits for the device for each block is slow beside a job, and would stay so (with 16 he had
+/// a fiftieth of what he has with this).
+const BLOCKS_PER_LOOKUP: u64 = 1024;
 
 /// What one job hands over.
 pub(super) struct HandOff {
     cache: Arc<BlockCache>,
     rule: Rule,
-    /// Other blocks go where there is room: the lookups of users before the job.
+    /// Other blocks go where there is room: the lookups of users before the job before.
     fills_room_since: Option<u64>,
+    /// The whole store fits in the cache.
+    fits: bool,
     accountant: Option<Arc<Accountant>>,
     /// Locks: a leaf.
     state: Mutex<State>,
@@ -167,8 +176,10 @@ impl HandOff {
         if matches!(rule, Rule::Density(_)) {
             state.taken_bytes = cache.capacity() / FLUSH_DIVISOR;
         }
-        let fills_room_since = (!storage.is_cached_below()).then(|| cache.lookups_of_users());
-        Arc::new(Self { cache, rule, fills_room_since, accountant, state: Mutex::new(state) })
+        let fills_room_since = (!storage.is_cached_below()).then(|| cache.begin_job());
+        let fits = fills_room_since.is_some() && fits(storage.tables_take(), &cache);
+        let state = Mutex::new(state);
+        Arc::new(Self { cache, rule, fills_room_since, fits, accountant, state })
     }
 
     /// The sink that receives the blocks of an output table.
@@ -239,7 +250,7 @@ impl HandOff {
 
     /// Where there is room for a block of `bytes`, if there is.
     fn room(&self, state: &State, uid: TableUid, ordinal: u32, bytes: usize) -> Option<Room> {
-        if self.cache.has_room(uid, ordinal, bytes) {
+        if self.fits || self.cache.has_room(uid, ordinal, bytes) {
             return Some(Room::Free);
         }
         // What nobody asked for gives way: it is what leaves first.
@@ -296,8 +307,8 @@ impl HandOff {
         self.account(&mut state);
     }
 
-    /// Inserts a block that nobody asked for, if the cache has room, nothing below it would have
-    /// the block, and users read.
+    /// Inserts a block that nobody asked for, if the cache has room for it or for the whole store,
+    /// nothing below it would have the block, and users read.
     fn fill_room(&self, block: &WrittenBlock<'_>) {
         let Some(before) = self.fills_room_since else { return };
         if self.is_served(block.first_key) || self.is_served(block.last_key) {
@@ -306,13 +317,20 @@ impl HandOff {
         let mut state = self.state.lock();
         state.unasked += 1;
         let lookups = self.cache.lookups_of_users().saturating_sub(before);
-        if lookups * BLOCKS_PER_LOOKUP < state.unasked || !self.cache.is_free_for(ROOM_DIVISOR) {
+        if lookups * BLOCKS_PER_LOOKUP < state.unasked {
             return;
         }
-        if self.cache.insert_into_room(block.uid, block.ordinal, block.content) {
+        let WrittenBlock { uid, ordinal, content, .. } = *block;
+        let is_in = if self.fits {
+            self.cache.insert_unasked(uid, ordinal, content)
+        } else {
+            self.cache.is_free_for(ROOM_DIVISOR)
+                && self.cache.insert_into_room(uid, ordinal, content)
+        };
+        if is_in {
             state.unasked_in += 1;
             state.unasked_bytes += block.content.len() as u64;
-            state.unread.push((block.uid, block.ordinal));
+            state.unread.push((uid, ordinal));
         }
     }
 
@@ -447,17 +465,22 @@ mod tests {
     /// nothing else; and a job that is given up leaves nothing.
     #[test]
     fn what_is_written_fills_the_room() {
-        let mut job = Job::new(&MemoryTables::in_slots());
-        job.write(64, Heat::COLD);
+        let storage = MemoryTables::in_slots();
+        storage.put_bytes(uid(7), vec![0; CAPACITY as usize]);
+        let mut job = Job::new(&storage);
+        job.write(1500, Heat::COLD);
         assert_eq!(job.hand_off.blocks_unasked(), 0, "nobody reads");
-        job.look_up(8);
-        job.write(128, Heat::COLD);
-        assert_eq!(job.hand_off.blocks_unasked(), 64, "eight lookups for 128 blocks");
+        job.look_up(1);
+        job.write(10, Heat::COLD);
+        assert_eq!(job.hand_off.blocks_unasked(), 0, "a lookup for more than 1,024 blocks");
+        job.look_up(1);
+        job.write(10, Heat::COLD);
+        assert_eq!(job.hand_off.blocks_unasked(), 10);
         job.look_up(100);
         job.write(1000, Heat::COLD);
         let (unasked, bytes) = (job.hand_off.blocks_unasked(), job.cache.bytes());
-        assert!((170..200).contains(&unasked), "{unasked} blocks of 4,000 bytes in 3/4 of 1 MiB");
-        assert!(bytes <= CAPACITY * 3 / 4 + 8192, "{bytes} bytes");
+        assert!((220..250).contains(&unasked), "{unasked} blocks of 4,000 bytes in 1 MiB");
+        assert!(bytes <= CAPACITY * 15 / 16 + 8192, "{bytes} bytes");
         // What users read fills the rest.
         let others = job.cache.table(uid(2));
         (0..80).for_each(|ordinal| others.insert(ordinal, Buf::from(&[1; 4000][..])));
@@ -469,6 +492,22 @@ mod tests {
         job.hand_off.forget();
         let table = job.cache.table(uid(1));
         assert!((0..job.written).all(|ordinal| !table.contains(ordinal)));
+    }
+
+    /// Goal: where all of a store fits in three quarters of the cache, what is written comes in
+    /// whatever the cache has left.
+    #[test]
+    fn what_is_written_of_a_store_that_fits_comes_in() {
+        for (table_bytes, fits) in [(CAPACITY * 3 / 4 - 1, true), (CAPACITY * 3 / 4 + 2, false)] {
+            let storage = MemoryTables::in_slots();
+            storage.put_bytes(uid(7), vec![0; table_bytes as usize]);
+            let mut job = Job::new(&storage);
+            job.look_up(10);
+            let others = job.cache.table(uid(2));
+            (0..300).for_each(|ordinal| others.insert(ordinal, Buf::from(&[1; 4000][..])));
+            job.write(100, Heat::COLD);
+            assert_eq!(job.hand_off.blocks_unasked(), if fits { 100 } else { 0 });
+        }
     }
 
     /// Goal: where the page cache has it, what nobody has read stays out.

@@ -460,6 +460,10 @@ impl Storage for Slots {
         self.is_cached
     }
 
+    fn tables_take(&self) -> Option<u64> {
+        Some(self.space.counts().owned * self.space.slot_bytes())
+    }
+
     fn remove_table(&self, uid: TableUid) -> Result<()> {
         self.writable()?;
         self.space.remove(uid)
