@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use crate::base::checksum::hash_key;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::ids::uid;
 use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::prng::Prng;
 use crate::cache::{BlockCache, Purpose};
@@ -41,18 +40,10 @@ impl Store {
         capacity_bytes: u64,
         change: impl FnOnce(&mut Vec<u8>),
     ) -> Self {
-        let storage = Arc::new(storage);
         let entries: Vec<Entry> =
             (0..ENTRIES).map(|n| (key(n), n + 1, Kind::Put, value(n))).collect();
-        let meta = write_table(&storage, uid(1), options(4096), &entries);
-        let mut bytes = storage.bytes_of(uid(1));
-        change(&mut bytes);
-        storage.put_bytes(uid(1), bytes);
-        let cache = Arc::new(BlockCache::new(capacity_bytes));
-        let table = open_table(&storage, meta, Some(Arc::clone(&cache)));
-        table.open().unwrap();
-        storage.reads.store(0, Ordering::Relaxed);
-        storage.bytes_read.store(0, Ordering::Relaxed);
+        let sizes = (4096, capacity_bytes);
+        let (storage, cache, table) = cold_table(storage, sizes, &entries, change);
         Self { storage, cache, table }
     }
 

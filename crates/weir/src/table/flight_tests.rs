@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use crate::base::checksum::hash_key;
 use crate::base::cursor::Cursor;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::ids::uid;
 use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::sched::spawn;
 use crate::cache::{BlockCache, Purpose};
@@ -48,17 +47,10 @@ fn read(table: &Arc<Table>, seeks: bool, purpose: Purpose) -> Result<()> {
 impl Store {
     /// An open table of several blocks, none of which is cached. `change` is done to its bytes.
     fn new(capacity_bytes: u64, change: impl FnOnce(&mut Vec<u8>)) -> Self {
-        let storage = Arc::new(MemoryTables::default());
         let entries: Vec<Entry> =
             (0..40).map(|n| (key(n), n + 1, Kind::Put, VALUE.to_vec())).collect();
-        let meta = write_table(&storage, uid(1), options(512), &entries);
-        let mut bytes = storage.bytes_of(uid(1));
-        change(&mut bytes);
-        storage.put_bytes(uid(1), bytes);
-        let cache = Arc::new(BlockCache::new(capacity_bytes));
-        let table = open_table(&storage, meta, Some(Arc::clone(&cache)));
-        table.open().unwrap();
-        storage.reads.store(0, Ordering::Relaxed);
+        let sizes = (512, capacity_bytes);
+        let (storage, cache, table) = cold_table(MemoryTables::default(), sizes, &entries, change);
         storage.under_way.nanos.store(READ_NANOS, Ordering::Relaxed);
         Self { storage, cache, table }
     }

@@ -324,6 +324,28 @@ pub(crate) fn open_table(
     Table::new(Arc::clone(storage) as Arc<dyn Storage>, meta, SEED, memory)
 }
 
+/// An open table of `entries` and its cache, which has nothing of it; `change` was done to the
+/// bytes. The counts of reads begin behind its opening.
+pub(crate) fn cold_table(
+    storage: MemoryTables,
+    (block_bytes, capacity_bytes): (u32, u64),
+    entries: &[Entry],
+    change: impl FnOnce(&mut Vec<u8>),
+) -> (Arc<MemoryTables>, Arc<BlockCache>, Arc<Table>) {
+    let storage = Arc::new(storage);
+    let uid = crate::base::ids::uid(1);
+    let meta = write_table(&storage, uid, options(block_bytes), entries);
+    let mut bytes = storage.bytes_of(uid);
+    change(&mut bytes);
+    storage.put_bytes(uid, bytes);
+    let cache = Arc::new(BlockCache::new(capacity_bytes));
+    let table = open_table(&storage, meta, Some(Arc::clone(&cache)));
+    table.open().unwrap();
+    storage.reads.store(0, Ordering::Relaxed);
+    storage.bytes_read.store(0, Ordering::Relaxed);
+    (storage, cache, table)
+}
+
 pub(crate) fn scan_options(fill_cache: bool, readahead: ReadAhead) -> CursorOptions {
     CursorOptions { purpose: Purpose::Foreground, fill_cache, readahead }
 }
