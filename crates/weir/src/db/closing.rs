@@ -133,12 +133,15 @@ impl Engine {
         };
         let health = &self.shared.health;
         // Work that fails is tried again a few times: nothing of this is anywhere else.
-        let blocked_by = |tree: &Tree| {
+        let blocked_by = |tree: &Tree, failures| {
             let failing = || self.jobs.lasting_flush_error(tree.id);
-            health.check_sound().err().or_else(|| health.full()).or_else(failing)
+            let full = || self.no_space_for_flush(failures, tree.id);
+            health.check_sound().err().or_else(full).or_else(failing)
         };
         let unlogged = trees.iter().filter(|tree| holds_unlogged(tree));
-        unlogged.into_iter().try_for_each(|tree| self.flush_unless(tree, |_| blocked_by(tree)))
+        unlogged
+            .into_iter()
+            .try_for_each(|tree| self.flush_unless(tree, |failures| blocked_by(tree, failures)))
     }
 
     /// The end of the log of a clean close.

@@ -207,8 +207,7 @@ impl Engine {
     /// Freezes the memtable of a keyspace and waits until it is flushed.
     pub(crate) fn flush(&self, tree: &Arc<Tree>) -> Result<()> {
         self.shared.health.check_writable()?;
-        let mine = |work| work == Work::Flush(tree.id);
-        self.flush_unless(tree, |failures| self.cannot_go_on_since(failures, mine))
+        self.flush_unless(tree, |failures| self.cannot_flush_since(failures, tree.id))
     }
 
     /// As [`flush`](Self::flush), but fails once `blocked_by` returns an error; its argument is the

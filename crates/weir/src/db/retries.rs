@@ -5,6 +5,10 @@
 //! keyspace, not its flushes, nor other keyspaces. The pause doubles with each failure. A caller
 //! that waits for the work ends its backoff and gets the error of the next attempt.
 //!
+//! Work that finds no space does not back off by itself: all jobs rest for a moment (`scheduler`).
+//! What is kept here of it is that it was tried, for who waits for this work and not for another
+//! that may need more.
+//!
 //! Not here: permanent failures (`quarantine`), a full device (`space_checks`), failures that
 //! poison the store (`state::health`).
 //!
@@ -41,6 +45,8 @@ pub(super) enum Work {
 #[derive(Default)]
 pub(super) struct Retries {
     waiting: BTreeMap<Work, Retry>,
+    /// Work that found no space when it was last tried, with the number of that failure.
+    short: BTreeMap<Work, u64>,
     /// Failures so far.
     failures: u64,
 }
@@ -64,9 +70,22 @@ impl Retries {
         self.waiting.insert(work, Retry { error, until, in_a_row, number: self.failures });
     }
 
+    /// Records that work found no space.
+    pub(super) fn found_no_space(&mut self, work: Work) {
+        self.failures += 1;
+        self.short.insert(work, self.failures);
+    }
+
+    /// Whether work has found no space after the first `failures` failures, and not succeeded
+    /// since.
+    pub(super) fn is_short_since(&self, failures: u64, work: Work) -> bool {
+        self.short.get(&work).is_some_and(|&number| number > failures)
+    }
+
     /// Records that work has succeeded, or that there is none.
     pub(super) fn done(&mut self, work: Work) {
         self.waiting.remove(&work);
+        self.short.remove(&work);
     }
 
     /// Forgets a keyspace that is dropped.

@@ -153,6 +153,11 @@ impl Engine {
         due: &dyn Fn() -> bool,
     ) -> Result<T> {
         if let Err(error) = &result
+            && error.kind() == ErrorKind::NoSpace
+        {
+            self.jobs.state.lock().retries.found_no_space(work);
+        }
+        if let Err(error) = &result
             && is_passing(error)
         {
             self.shared.counters.jobs_failed.add(1);
@@ -274,6 +279,23 @@ impl Engine {
     ) -> Option<Error> {
         let failed = || self.jobs.state.lock().retries.failed_since(failures, wanted);
         self.cannot_go_on().or_else(failed)
+    }
+
+    /// Why a thread should not wait for the flush of a keyspace any longer, after so many failures
+    /// when it began to.
+    pub(super) fn cannot_flush_since(&self, failures: u64, id: KeyspaceId) -> Option<Error> {
+        let mine = |work| work == Work::Flush(id);
+        let failed = || self.jobs.state.lock().retries.failed_since(failures, mine);
+        let full = || self.no_space_for_flush(failures, id);
+        self.shared.health.check_writable().err().or_else(full).or_else(failed)
+    }
+
+    /// That the flush of a keyspace has found no space after so many failures. Not that other work
+    /// has: a merge may need more than there is while a flush finds what was kept back for it.
+    pub(super) fn no_space_for_flush(&self, failures: u64, id: KeyspaceId) -> Option<Error> {
+        let error = self.shared.health.full()?;
+        let state = self.jobs.state.lock();
+        state.retries.is_short_since(failures, Work::Flush(id)).then_some(error)
     }
 
     /// Starts work that a thread waits for, ending its backoff; the number of failures so far.

@@ -91,6 +91,31 @@ fn rest(engine: &Engine) {
     engine.jobs.state.lock().rest_until = Some(clock::now_nanos() + HOUR);
 }
 
+/// Goal: who waits for a flush is not told of a merge that found no space: the flush has what was
+/// kept back for it. A store that was full refused to flush, by chance. Method: a merge has failed
+/// so, and all rest for a moment.
+#[test]
+fn a_flush_is_not_refused_for_a_merge() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let engine = &db.handle.engine;
+    for _ in 0..2 {
+        db.put(b"key", b"value").unwrap();
+        let soon = clock::now_nanos() + 50_000_000;
+        engine.jobs.state.lock().rest_until = Some(soon);
+        engine.jobs.state.lock().retries.found_no_space(Work::Compaction(KeyspaceId::DEFAULT));
+        engine.shared.health.set_full(&Error::new(ErrorKind::NoSpace, "a merge"));
+        db.flush().unwrap();
+    }
+    let before = engine.jobs.state.lock().retries.hurry(|_| true);
+    engine.jobs.state.lock().retries.found_no_space(Work::Flush(KeyspaceId::DEFAULT));
+    engine.shared.health.set_full(&Error::new(ErrorKind::NoSpace, "a flush"));
+    let refused = engine.cannot_flush_since(before, KeyspaceId::DEFAULT);
+    assert!(refused.is_some_and(|error| error.to_string().contains("a flush")));
+    engine.note_job(Ok(()));
+    db.close().unwrap();
+}
+
 /// Goal: a shortage of space is not taken back by a look that began before it was found.
 #[test]
 fn a_shortage_is_not_taken_back_by_an_older_look() {
