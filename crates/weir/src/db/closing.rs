@@ -135,7 +135,7 @@ impl Engine {
         // Work that fails is tried again a few times: nothing of this is anywhere else.
         let blocked_by = |tree: &Tree, failures| {
             let failing = || self.jobs.lasting_flush_error(tree.id);
-            let full = || self.no_space_for_flush(failures, tree.id);
+            let full = || self.no_space_for_flushes(failures);
             health.check_sound().err().or_else(full).or_else(failing)
         };
         let unlogged = trees.iter().filter(|tree| holds_unlogged(tree));

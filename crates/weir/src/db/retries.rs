@@ -76,10 +76,11 @@ impl Retries {
         self.short.insert(work, self.failures);
     }
 
-    /// Whether work has found no space after the first `failures` failures, and not succeeded
-    /// since.
-    pub(super) fn is_short_since(&self, failures: u64, work: Work) -> bool {
-        self.short.get(&work).is_some_and(|&number| number > failures)
+    /// Whether a flush has found no space after the first `failures` failures, and not succeeded
+    /// since. Any: they are tried in one order, so that none is before the one that finds none.
+    pub(super) fn flush_is_short_since(&self, failures: u64) -> bool {
+        let mut flushes = self.short.iter().filter(|(work, _)| matches!(work, Work::Flush(_)));
+        flushes.any(|(_, &number)| number > failures)
     }
 
     /// Records that work has succeeded, or that there is none.

@@ -286,16 +286,15 @@ impl Engine {
     pub(super) fn cannot_flush_since(&self, failures: u64, id: KeyspaceId) -> Option<Error> {
         let mine = |work| work == Work::Flush(id);
         let failed = || self.jobs.state.lock().retries.failed_since(failures, mine);
-        let full = || self.no_space_for_flush(failures, id);
+        let full = || self.no_space_for_flushes(failures);
         self.shared.health.check_writable().err().or_else(full).or_else(failed)
     }
 
-    /// That the flush of a keyspace has found no space after so many failures. Not that other work
-    /// has: a merge may need more than there is while a flush finds what was kept back for it.
-    pub(super) fn no_space_for_flush(&self, failures: u64, id: KeyspaceId) -> Option<Error> {
+    /// That a flush has found no space after so many failures. Not that other work has: a merge may
+    /// need more than there is while a flush finds what was kept back for it.
+    pub(super) fn no_space_for_flushes(&self, failures: u64) -> Option<Error> {
         let error = self.shared.health.full()?;
-        let state = self.jobs.state.lock();
-        state.retries.is_short_since(failures, Work::Flush(id)).then_some(error)
+        self.jobs.state.lock().retries.flush_is_short_since(failures).then_some(error)
     }
 
     /// Starts work that a thread waits for, ending its backoff; the number of failures so far.
