@@ -357,6 +357,33 @@ fn advice_names_the_file() {
     assert!(damage.to_string().contains(&advice), "{damage}");
 }
 
+/// Goal: a repair that is refused leaves a file that was cut off as it was, and one that goes into
+/// another place takes what is left. Method: a free slot cut off, and the version log spoilt.
+#[test]
+fn a_file_that_was_cut_off_and_spoilt() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    let keys = filled(&path, 64 * MIB);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(64 * MIB - 100_000).unwrap();
+    let space = Db::builder(&path).read_only(true).open().unwrap().slot_space().unwrap();
+    // Both halves lie behind the superblocks.
+    let halves = vec![0xaa; 2 * space.version_log_bytes as usize];
+    std::os::unix::fs::FileExt::write_all_at(&file, &halves, 2 * MIB).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let refused = Db::repair(&path).expect_err("nothing says what lives");
+    assert!(refused.to_string().contains("nothing was changed"), "{refused}");
+    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    let new = dir.path().join("new");
+    let how = weir::RepairOptions::default().from_trailers(true).rebuild_into(&new);
+    let report = Db::builder(&path).repair_with(how).unwrap();
+    assert!(report.rebuilt && report.lengthened_bytes == 0, "{report}");
+    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    let db = Db::open(&new).unwrap();
+    assert_eq!(db.iter().count() as u64, keys);
+    db.close().unwrap();
+}
+
 /// Goal: a file that was cut off behind its logs is read, and a repair makes it as long again; one
 /// that was cut off before is neither. Method: free slots cut off; then those of tables.
 #[test]

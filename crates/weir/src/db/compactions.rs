@@ -598,9 +598,8 @@ impl Engine {
         loop {
             let device = DeviceSpace::default();
             let seen = self.shared.progress_generation();
-            if let Some(error) = self.cannot_go_on() {
-                return Err(error);
-            }
+            // Not that other work found no space: this may need less, and its own failure ends it.
+            self.shared.health.check_writable()?;
             let reserved = {
                 let mut state = self.jobs.state.lock();
                 let root = self.set.current();

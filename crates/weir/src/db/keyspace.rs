@@ -309,7 +309,7 @@ impl Keyspace {
     /// last one. [`Db::sync`](crate::Db::sync) makes everything durable.
     ///
     /// # Errors
-    /// `NoSpace` where this flush finds none, `Poisoned`, `Io`, `Closed`.
+    /// `NoSpace` where a flush finds none, `Poisoned`, `Io`, `Closed`.
     pub fn flush(&self) -> Result<()> {
         self.check()?;
         let engine = &self.handle.engine;

@@ -393,6 +393,7 @@ impl Opening {
         let context = JobContext {
             storage: Arc::clone(&self.storage),
             cache: Some(Arc::clone(&self.cache)),
+            contents_bytes: None,
             accountant: Some(Arc::clone(&self.accountant)),
             hash_seed: self.set.current().hash_seed,
             verify_outputs: self.options.debug.verify_outputs,

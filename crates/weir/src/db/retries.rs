@@ -6,8 +6,8 @@
 //! that waits for the work ends its backoff and gets the error of the next attempt.
 //!
 //! Work that finds no space does not back off by itself: all jobs rest for a moment (`scheduler`).
-//! What is kept here of it is that it was tried, for who waits for this work and not for another
-//! that may need more.
+//! What is kept here is which flushes were tried, for who waits for one and not for a merge, which
+//! may need more.
 //!
 //! Not here: permanent failures (`quarantine`), a full device (`space_checks`), failures that
 //! poison the store (`state::health`).
@@ -45,8 +45,9 @@ pub(super) enum Work {
 #[derive(Default)]
 pub(super) struct Retries {
     waiting: BTreeMap<Work, Retry>,
-    /// Work that found no space when it was last tried, with the number of that failure.
-    short: BTreeMap<Work, u64>,
+    /// Keyspaces whose flush found no space when it was last tried, with the number of that
+    /// failure.
+    short_flushes: BTreeMap<KeyspaceId, u64>,
     /// Failures so far.
     failures: u64,
 }
@@ -73,20 +74,23 @@ impl Retries {
     /// Records that work found no space.
     pub(super) fn found_no_space(&mut self, work: Work) {
         self.failures += 1;
-        self.short.insert(work, self.failures);
+        if let Work::Flush(id) = work {
+            self.short_flushes.insert(id, self.failures);
+        }
     }
 
     /// Whether a flush has found no space after the first `failures` failures, and not succeeded
     /// since. Any: they are tried in one order, so that none is before the one that finds none.
     pub(super) fn flush_is_short_since(&self, failures: u64) -> bool {
-        let mut flushes = self.short.iter().filter(|(work, _)| matches!(work, Work::Flush(_)));
-        flushes.any(|(_, &number)| number > failures)
+        self.short_flushes.values().any(|&number| number > failures)
     }
 
     /// Records that work has succeeded, or that there is none.
     pub(super) fn done(&mut self, work: Work) {
         self.waiting.remove(&work);
-        self.short.remove(&work);
+        if let Work::Flush(id) = work {
+            self.short_flushes.remove(&id);
+        }
     }
 
     /// Forgets a keyspace that is dropped.
@@ -196,5 +200,23 @@ mod tests {
         assert!(retries.failed_since(seen, mine).is_some());
         retries.forget(KeyspaceId::new(1));
         assert_eq!(retries.len(), 1);
+    }
+
+    /// Goal: who waits for a flush is told of any flush that has found no space since, and of no
+    /// other work: while one finds none, no other is tried.
+    #[test]
+    fn flushes_without_space_are_told_apart() {
+        let mut retries = Retries::default();
+        let of = KeyspaceId::new;
+        retries.found_no_space(Work::Flush(of(1)));
+        let seen = retries.hurry(|_| true);
+        assert!(!retries.flush_is_short_since(seen), "an earlier one");
+        retries.found_no_space(Work::Compaction(of(1)));
+        retries.found_no_space(Work::Segment);
+        assert!(!retries.flush_is_short_since(seen), "no flush");
+        retries.found_no_space(Work::Flush(of(2)));
+        assert!(retries.flush_is_short_since(seen));
+        retries.done(Work::Flush(of(2)));
+        assert!(!retries.flush_is_short_since(seen), "it has found some");
     }
 }

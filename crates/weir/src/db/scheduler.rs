@@ -226,9 +226,16 @@ impl Engine {
     /// What every job of this store needs.
     pub(super) fn job_context(&self) -> Result<JobContext> {
         let (set, reclaimer) = (Arc::clone(&self.set), Arc::clone(&self.reclaimer));
+        let storage = self.storage()?;
+        // In the cache it is not compressed.
+        let contents_bytes = (!storage.is_cached_below()).then(|| {
+            let root = self.set.current();
+            root.all_tables().map(|table| table.meta().bytes.max(table.meta().raw_bytes)).sum()
+        });
         Ok(JobContext {
-            storage: self.storage()?,
+            storage,
             cache: Some(Arc::clone(&self.cache)),
+            contents_bytes,
             accountant: Some(Arc::clone(&self.shared.accountant)),
             hash_seed: self.shared.hash_seed,
             verify_outputs: self.options.debug.verify_outputs,

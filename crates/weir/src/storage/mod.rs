@@ -266,15 +266,12 @@ pub trait Storage: Send + Sync {
     fn is_cached_below(&self) -> bool {
         true
     }
-    /// What all tables take, where it is known at once.
-    fn tables_take(&self) -> Option<u64> {
-        None
-    }
     /// Number of tables that may be open at once (half of the file descriptors); `None` if unknown.
     fn open_tables_max(&self) -> Option<usize> {
         None
     }
-    /// Releases the store's lock. No write succeeds afterwards; open tables and logs stay readable.
+    /// Releases the store's lock. No write succeeds afterwards. Open tables and logs of a
+    /// directory stay readable; those in slots do not (`Closed`): another store may write there.
     fn unlock(&self) {}
     /// Where the store is, for messages.
     fn path(&self) -> String;
@@ -327,6 +324,11 @@ pub trait LogRegion: Send + Sync {
 /// What a repair needs beyond [`Storage`]: objects that cannot be read, or are about to be
 /// replaced, are kept under `lost` names, which only the store's destruction removes.
 pub trait RepairStorage: Storage {
+    /// Gives a file that was cut off its length again, with zeros, before anything is written into
+    /// it. How many bytes it lacked.
+    fn lengthen(&self) -> Result<u64> {
+        Ok(0)
+    }
     /// The uids of all tables that lie on the device, adopted or not, ascending. Where nothing but
     /// a version tells which of them live, obsolete ones are among them.
     fn find_tables(&self) -> Result<Vec<TableUid>>;

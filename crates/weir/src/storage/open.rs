@@ -247,23 +247,18 @@ impl Location {
     }
 
     /// Opens a damaged store for a repair, with or without a root, and locks it. `keep_in`: the
-    /// directory for copies of what is damaged, of a store in slots; `extends`: a file that was cut
-    /// off is made as long again.
+    /// directory for copies of what is damaged, of a store in slots.
     ///
     /// # Errors
     /// `NotFound` if there are no files of a store, or no `keep_in`; `InvalidArgument` if the
     /// directory holds foreign files, or has copies in it; `Locked`, the device's. Nothing is
     /// changed then.
-    pub(crate) fn open_damaged(
-        self,
-        keep_in: Option<&Path>,
-        extends: bool,
-    ) -> Result<Arc<dyn RepairStorage>> {
+    pub(crate) fn open_damaged(self, keep_in: Option<&Path>) -> Result<Arc<dyn RepairStorage>> {
         if let Some(mut ground) = self.ground(Mode::ReadWrite)? {
             if let Some(dir) = keep_in {
                 ground.aside = Some(self.aside_in(dir)?);
             }
-            return Ok(Arc::new(Slots::open_damaged(ground, extends)?));
+            return Ok(Arc::new(Slots::open_damaged(ground)?));
         }
         if keep_in.is_some() {
             let what = "a store in a directory keeps what is damaged there itself; leave out the \

@@ -234,10 +234,6 @@ impl Storage for MemoryTables {
     fn is_cached_below(&self) -> bool {
         !self.in_slots
     }
-    fn tables_take(&self) -> Option<u64> {
-        let tables = self.tables.lock();
-        self.in_slots.then(|| tables.values().map(|bytes| bytes.len() as u64).sum())
-    }
     fn remove_table(&self, uid: TableUid) -> Result<()> {
         self.tables.lock().remove(&uid);
         Ok(())

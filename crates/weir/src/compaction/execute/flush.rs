@@ -68,7 +68,8 @@ impl<C: Cursor> FlushJob<C> {
         let mut outputs = Outputs::new(context.clone(), spec.table, plan);
         if let (Some(oldest), Some(cache)) = (spec.oldest, context.cache) {
             let rule = Rule::Density(oldest);
-            outputs.hand_over(HandOff::new(cache, rule, &*context.storage, context.accountant));
+            let contents_bytes = context.contents_bytes;
+            outputs.hand_over(HandOff::new(cache, rule, contents_bytes, context.accountant));
         }
         Self {
             name,

@@ -222,7 +222,7 @@ impl CompactionJob {
         };
         let hand_off = rule.zip(context.cache.clone());
         let hand_off = hand_off.map(|(rule, cache)| {
-            HandOff::new(cache, rule, &*context.storage, context.accountant.clone())
+            HandOff::new(cache, rule, context.contents_bytes, context.accountant.clone())
         });
         let mut lists_of = lists.inputs.into_iter();
         let mut counted = counted.iter();

@@ -68,6 +68,8 @@ pub(crate) struct JobContext {
     pub(crate) storage: Arc<dyn Storage>,
     /// The cache that output blocks are handed over to.
     pub(crate) cache: Option<Arc<BlockCache>>,
+    /// Bytes of the entries of all tables of the store, where nothing below the cache has them.
+    pub(crate) contents_bytes: Option<u64>,
     /// Charged for the memory of open tables and of the jobs themselves.
     pub(crate) accountant: Option<Arc<Accountant>>,
     /// The store's seed of the key hashes in filters.

@@ -234,6 +234,7 @@ impl Store {
         let context = JobContext {
             storage: storage.clone(),
             cache: None,
+            contents_bytes: None,
             accountant: None,
             hash_seed: HASH_SEED,
             verify_outputs: true,

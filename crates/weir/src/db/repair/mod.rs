@@ -148,7 +148,7 @@ fn repair_found(
         return Err(Error::invalid(what));
     }
     let location = builder.location();
-    let aside = location.open_damaged(how.keep_in.as_deref(), into.is_none())?;
+    let aside = location.open_damaged(how.keep_in.as_deref())?;
     if how.from_trailers && aside.finds_all_tables() {
         let what = "a store in a directory is built again from its tables without being asked; \
                     leave out the wish for trailers";
@@ -234,10 +234,6 @@ impl Repair {
     fn run(&mut self) -> Result<()> {
         let lost = self.aside.list_lost()?;
         self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
-        if self.elsewhere.is_none() {
-            let space = self.storage.slot_space();
-            self.report.lengthened_bytes = space.map_or(0, |space| space.cut_off_bytes);
-        }
         let salvage = salvage(&self.context(), self.aside.finds_all_tables())?;
         adopt(&*self.storage, &salvage.root)?;
         let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
@@ -271,6 +267,7 @@ impl Repair {
             );
             return Err(Error::invalid(what));
         }
+        self.lengthen()?;
         let bad = self.check_tables(&salvage.root)?;
         self.check_lists(&salvage.root)?;
         self.report.groups_sound = log.groups;
@@ -281,6 +278,15 @@ impl Repair {
             return Ok(());
         }
         self.keep(salvage, bad, &log, &segments)
+    }
+
+    /// Gives a file that was cut off its length again, unless the tree goes into another place.
+    /// What refuses a repair refuses it before.
+    pub(super) fn lengthen(&mut self) -> Result<()> {
+        if self.elsewhere.is_none() {
+            self.report.lengthened_bytes = self.aside.lengthen()?;
+        }
+        Ok(())
     }
 
     /// The version log that counts where nothing but a version tells which tables live: the one
@@ -632,6 +638,7 @@ impl Repair {
         let context = JobContext {
             storage: Arc::clone(self.target()),
             cache: None,
+            contents_bytes: None,
             accountant: None,
             hash_seed,
             verify_outputs: true,

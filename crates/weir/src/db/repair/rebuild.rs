@@ -129,6 +129,7 @@ impl Repair {
                 self.storage.path()
             )));
         }
+        self.lengthen()?;
         self.report.rebuilt = true;
         self.open_target()?;
         let lineage = lineage.unwrap_or_else(|| Lineage::new(self.prng.next_u64()));

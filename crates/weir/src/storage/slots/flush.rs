@@ -158,6 +158,9 @@ impl File for Flushed {
     fn allocate(&self, bytes: u64) -> Result<()> {
         self.flusher.counting(|| self.inner.allocate(bytes))
     }
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        self.flusher.counting(|| self.inner.reserve(bytes))
+    }
     fn set_len(&self, bytes: u64) -> Result<()> {
         self.flusher.counting(|| self.inner.set_len(bytes))
     }

@@ -84,8 +84,6 @@ struct Mode {
     discards: bool,
     /// It is opened for a repair: whatever can be read of it.
     repairs: bool,
-    /// A file that was cut off gets its length back, with zeros.
-    extends: bool,
 }
 
 /// What the slots and areas of a store in a file or on a device hold.
@@ -139,6 +137,8 @@ pub(crate) struct Slots {
     is_cached: bool,
     /// What the file lacked at its end.
     cut_off_bytes: u64,
+    /// The whole file or device.
+    whole: Arc<dyn File>,
     lock: Mutex<Option<Box<dyn Lock>>>,
     closed: Arc<AtomicBool>,
     aside: Option<Aside>,
@@ -224,26 +224,22 @@ impl Slots {
     /// it is shorter than they say; `Unsupported` for a newer format; the device's.
     pub(crate) fn open(ground: Ground, read_only: bool, discards: bool) -> Result<Self> {
         let superblocks = |device| Ok((Superblocks::open(device)?, None));
-        Self::open_with(
-            ground,
-            Mode { read_only, discards, repairs: false, extends: false },
-            superblocks,
-        )
+        Self::open_with(ground, Mode { read_only, discards, repairs: false }, superblocks)
     }
 
     /// Opens a damaged store: one that has lost its superblocks, too, if the version log's heads
-    /// tell what they said. `extends`: a file that was cut off is made as long again.
+    /// tell what they said.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub(crate) fn open_damaged(ground: Ground, extends: bool) -> Result<Self> {
-        let mode = Mode { read_only: false, discards: false, repairs: true, extends };
+    pub(crate) fn open_damaged(ground: Ground) -> Result<Self> {
+        let mode = Mode { read_only: false, discards: false, repairs: true };
         Self::open_with(ground, mode, lost::open)
     }
 
     fn open_with(
         ground: Ground,
-        Mode { read_only, discards, repairs, extends }: Mode,
+        Mode { read_only, discards, repairs }: Mode,
         superblocks: impl FnOnce(Arc<dyn File>) -> Result<Opened>,
     ) -> Result<Self> {
         let flusher = Arc::default();
@@ -258,8 +254,9 @@ impl Slots {
         };
         let superblock = superblocks.current();
         let (uuid, log_unit) = (superblock.uuid, superblock.log_unit);
-        let mode = Mode { read_only, discards, repairs, extends };
+        let mode = Mode { read_only, discards, repairs };
         let cut_off_bytes = cut_off_bytes(superblock, &*ground.file, mode)?;
+        let whole = Arc::clone(&ground.file);
         let versions = |area: &Area| cell_of(&ground, area, FileClass::Versions);
         let halves = [AreaKind::FirstHalf, AreaKind::SecondHalf]
             .map(|kind| area_of(superblock, kind, &path).map(|area| versions(&area)));
@@ -297,6 +294,7 @@ impl Slots {
             space,
             is_cached: ground.is_cached,
             cut_off_bytes,
+            whole,
             lock: Mutex::new(Some(ground.lock)),
             closed: Arc::default(),
             aside: ground.aside,
@@ -399,7 +397,7 @@ fn no_superblock(path: &str, repairs: bool) -> Error {
     })
 }
 
-/// Bytes that a file lacks at its end, which a repair gives back to it.
+/// Bytes that a file lacks at its end.
 ///
 /// # Errors
 /// `Corruption` if it lacks any, but for slots where it is read or repaired; the device's.
@@ -418,16 +416,6 @@ fn cut_off_bytes(superblock: &Superblock, file: &dyn File, mode: Mode) -> Result
              more than tables, what is left can be read (`read_only`) and repaired"
         );
         return Err(Error::corruption(superblock::name_in(&path), bytes, what));
-    }
-    if mode.extends {
-        file.reserve(end).map_err(|error| {
-            let what = format!(
-                "{path} was cut off at {bytes} of {end} bytes, and cannot be made longer again for \
-                 a repair ({error}); copy it to a file or a device that has room for that, and \
-                 repair the copy"
-            );
-            Error::with_source(error.kind(), what, error)
-        })?;
     }
     Ok(end - bytes)
 }
@@ -458,10 +446,6 @@ impl Storage for Slots {
 
     fn is_cached_below(&self) -> bool {
         self.is_cached
-    }
-
-    fn tables_take(&self) -> Option<u64> {
-        Some(self.space.counts().owned * self.space.slot_bytes())
     }
 
     fn remove_table(&self, uid: TableUid) -> Result<()> {

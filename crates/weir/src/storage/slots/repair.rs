@@ -134,6 +134,24 @@ fn copy_into(file: &dyn File, bytes: u64, read: &mut ReadAt<'_>) -> Result<()> {
 }
 
 impl RepairStorage for Slots {
+    fn lengthen(&self) -> Result<u64> {
+        if self.cut_off_bytes == 0 {
+            return Ok(0);
+        }
+        let bytes = self.whole.len()?;
+        let end = bytes + self.cut_off_bytes;
+        self.whole.reserve(end).map_err(|error| {
+            let what = format!(
+                "{} was cut off at {bytes} of {end} bytes, and cannot be made longer again for a \
+                 repair ({error}); copy it to a file or a device that has room for that, and \
+                 repair the copy",
+                self.path
+            );
+            Error::with_source(error.kind(), what, error)
+        })?;
+        Ok(self.cut_off_bytes)
+    }
+
     fn find_tables(&self) -> Result<Vec<TableUid>> {
         self.list_tables()
     }

@@ -290,13 +290,13 @@ impl Space {
     ///
     /// # Errors
     /// The device's: what it does not read may be the end of a table that lives, and would be
-    /// taken for free.
+    /// taken for free. What was cut off is nothing's end any more.
     pub(super) fn trailers(&self) -> Result<Vec<(Extent, Trailer)>> {
         let mut found = Vec::new();
         let mut page = [0; PAGE_BYTES];
         for slot in 0..self.counts().all {
-            let read = self.file.read_exact_at(&mut page, self.offset(slot + 1) - PAGE);
-            read.map_err(|error| {
+            let read = self.file.read_at(&mut page, self.offset(slot + 1) - PAGE);
+            let read = read.map_err(|error| {
                 let what = format!(
                     "the end of slot {slot} of {} cannot be read, and nothing was changed: copy \
                      what can be read to another place, by a tool that leaves zeros for the rest \
@@ -305,6 +305,9 @@ impl Space {
                 );
                 Error::with_source(error.kind(), what, error)
             })?;
+            if read < page.len() {
+                continue;
+            }
             let Some(trailer) = Trailer::decode(&page, &self.uuid) else { continue };
             let slots = trailer.slots;
             if let Some(first) = (slot + 1).checked_sub(slots) {
