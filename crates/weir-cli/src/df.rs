@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use weir::{Description, SlotSpace};
+use weir::{Description, SlotSpace, TableDescription};
 
 /// Options of `weir df`.
 #[derive(Args, Debug)]
@@ -21,33 +21,52 @@ pub(crate) struct DfArgs {
     json: bool,
 }
 
-/// Tables of a level, and their bytes.
-type Levels = BTreeMap<usize, (u64, u64)>;
+/// Tables, their bytes, and the slots that these have.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    tables: u64,
+    bytes: u64,
+    slots: u64,
+}
+
+impl Taken {
+    fn add(&mut self, table: &TableDescription) {
+        self.tables += 1;
+        self.bytes += table.bytes;
+        self.slots += table.slots;
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({"tables": self.tables, "bytes": self.bytes, "slots": self.slots})
+    }
+}
+
+/// By level.
+type Levels = BTreeMap<usize, Taken>;
 
 fn levels_of(description: &Description) -> Levels {
     let mut levels = Levels::new();
     for keyspace in &description.keyspaces {
         for (number, level) in keyspace.levels.iter().enumerate() {
-            let (tables, bytes) = levels.entry(number).or_default();
-            for run in &level.runs {
-                *tables += run.tables.len() as u64;
-                *bytes += run.tables.iter().map(|table| table.bytes).sum::<u64>();
-            }
+            let taken = levels.entry(number).or_default();
+            level.runs.iter().flat_map(|run| &run.tables).for_each(|table| taken.add(table));
         }
     }
-    levels.retain(|_, (tables, _)| *tables > 0);
+    levels.retain(|_, taken| taken.tables > 0);
     levels
 }
 
-/// Tables that buffer lists alone have, and their bytes.
-fn listed_only(description: &Description) -> (u64, u64) {
+/// What buffer lists alone have.
+fn listed_only(description: &Description) -> Taken {
     let runs = description.keyspaces.iter().flat_map(|k| &k.levels).flat_map(|l| &l.runs);
     let in_tree: BTreeSet<u64> = runs.clone().flat_map(|r| &r.tables).map(|t| t.uid).collect();
     let lists = runs.filter_map(|run| run.buffer.as_ref());
     let tables = lists.flat_map(|list| &list.runs).flat_map(|run| &run.tables);
-    let only: BTreeMap<u64, u64> =
-        tables.filter(|t| !in_tree.contains(&t.uid)).map(|t| (t.uid, t.bytes)).collect();
-    (only.len() as u64, only.values().sum())
+    let only: BTreeMap<u64, &TableDescription> =
+        tables.filter(|t| !in_tree.contains(&t.uid)).map(|t| (t.uid, t)).collect();
+    let mut taken = Taken::default();
+    only.values().for_each(|table| taken.add(table));
+    taken
 }
 
 /// Files of a store in a directory that are no tables, and the space that they take: the
@@ -103,8 +122,10 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
     if args.json {
         let levels: Vec<_> = levels
             .iter()
-            .map(|(level, (tables, bytes))| {
-                json!({"level": level, "tables": tables, "bytes": bytes})
+            .map(|(level, taken)| {
+                let mut json = taken.json();
+                json["level"] = (*level).into();
+                json
             })
             .collect();
         let slots = space.map(|(space, kept_back)| slots_json(&space, kept_back));
@@ -115,34 +136,45 @@ pub(crate) fn run(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
             })
         });
         let all = json!({
-            "levels": levels, "lists": {"tables": lists.0, "bytes": lists.1}, "logs": logs,
+            "levels": levels, "lists": lists.json(), "logs": logs,
             "slots": slots, "write_cache": cache.write_cache, "fua": cache.fua,
         });
         writeln!(out, "{all}")?;
         return Ok(());
     }
-    let of_slots = |bytes: u64| match &space {
-        Some((space, _)) => Count(bytes.div_ceil(space.slot_bytes)).to_string(),
-        None => "-".to_owned(),
+    let slot_bytes = space.as_ref().map(|(space, _)| space.slot_bytes);
+    let row = |name: String, taken: &Taken| {
+        let Taken { tables, bytes, slots } = *taken;
+        let mut row = vec![name, Count(tables).to_string(), Bytes(bytes).to_string()];
+        if let Some(slot_bytes) = slot_bytes {
+            let fill = share(bytes, slots * slot_bytes);
+            row.extend([Count(slots).to_string(), format!("{fill:.1} %")]);
+        }
+        row
     };
-    let row = |name: String, tables: u64, bytes: u64| {
-        vec![name, Count(tables).to_string(), Bytes(bytes).to_string(), of_slots(bytes)]
-    };
-    let rows =
-        levels.iter().map(|(level, &(tables, bytes))| row(format!("level {level}"), tables, bytes));
+    let rows = levels.iter().map(|(level, taken)| row(format!("level {level}"), taken));
     let mut rows: Vec<Vec<String>> = rows.collect();
-    if lists.0 > 0 {
-        rows.push(row("compaction buffer".to_owned(), lists.0, lists.1));
+    if lists.tables > 0 {
+        rows.push(row("compaction buffer".to_owned(), &lists));
     }
-    table(out, &["", "tables", "bytes", "slots' worth"], &rows)?;
+    let columns = ["", "tables", "bytes", "slots", "filled"];
+    table(out, &columns[..if slot_bytes.is_some() { 5 } else { 3 }], &rows)?;
     match space {
-        Some((space, kept_back)) => show_slots(&space, kept_back, &levels, out)?,
+        Some((space, kept_back)) => {
+            let bytes = levels.values().map(|taken| taken.bytes).sum::<u64>() + lists.bytes;
+            show_slots(&space, kept_back, bytes, out)?;
+        }
         None => show_logs(logs, out)?,
     }
     let known = |text: Option<String>| text.unwrap_or_else(|| "not known".to_owned());
     let fua = cache.fua.map(|fua| if fua { "yes" } else { "no" }.to_owned());
     writeln!(out, "device's write cache: {}; FUA: {}", known(cache.write_cache), known(fua))?;
     Ok(())
+}
+
+/// Per cent.
+fn share(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
 }
 
 fn show_logs(logs: Option<[(u64, u64); 2]>, out: &mut dyn Write) -> Result<()> {
@@ -175,10 +207,9 @@ fn slots_json(space: &SlotSpace, kept_back_bytes: u64) -> serde_json::Value {
 fn show_slots(
     space: &SlotSpace,
     kept_back_bytes: u64,
-    levels: &Levels,
+    table_bytes: u64,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let bytes: u64 = levels.values().map(|(_, bytes)| bytes).sum();
     let row = |name: &str, slots: u64| {
         vec![name.to_owned(), Count(slots).to_string(), Bytes(slots * space.slot_bytes).to_string()]
     };
@@ -197,9 +228,8 @@ fn show_slots(
          less is free",
         Bytes(kept_back_bytes)
     )?;
-    let share = |part: u64, whole: u64| 100.0 * part as f64 / (whole.max(1)) as f64;
     let owned = space.owned * space.slot_bytes;
-    writeln!(out, "tables fill {:.1} % of their slots", share(bytes.min(owned), owned))?;
+    writeln!(out, "tables fill {:.1} % of their slots", share(table_bytes.min(owned), owned))?;
     writeln!(
         out,
         "{} extents of {} tables; {} of {} segments of the log are free, {} each",

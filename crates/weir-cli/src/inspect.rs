@@ -326,6 +326,7 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
         json!({
             "uid": t.uid,
             "bytes": t.bytes,
+            "slots": t.slots,
             "entries": t.entries,
             "deletes": t.deletes,
             "blocks": t.blocks,

@@ -384,6 +384,28 @@ fn a_file_that_was_cut_off_and_spoilt() {
     db.close().unwrap();
 }
 
+/// Goal: both logs of a new file are written, not only allocated: the first sync of an unwritten
+/// extent writes the file system's metadata, too (H36). Method: where its file system sees the
+/// first hole, which an unwritten extent is.
+#[test]
+fn logs_of_a_new_file_are_written() {
+    use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    formatted(&path, 64 * MIB).unwrap();
+    let space = Db::open(&path).unwrap().slot_space().unwrap();
+    let end = 2 * MIB + 2 * space.version_log_bytes + space.log_segments * space.log_segment_bytes;
+    let file = std::fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    let hole = seek(&file, SeekFrom::Hole(2 * MIB)).unwrap();
+    assert!(hole >= end, "the first hole is at {hole} of {end} bytes");
+    let empty = std::fs::File::create(dir.path().join("empty")).unwrap();
+    fallocate(&empty, FallocateFlags::empty(), 0, MIB).unwrap();
+    if seek(&empty, SeekFrom::Hole(0)) != Ok(0) {
+        println!("skipped: this file system shows no unwritten extents");
+    }
+}
+
 /// Goal: a file that was cut off behind its logs is read, and a repair makes it as long again; one
 /// that was cut off before is neither. Method: free slots cut off; then those of tables.
 #[test]

@@ -59,6 +59,9 @@ fn a_store_on_a_block_device() {
     }
     assert_eq!(refused(&disk.device), ErrorKind::Locked);
     assert_eq!(refused(&disk.image), ErrorKind::Locked, "the file behind it");
+    let linked = disk._dir.path().join("a-hard-link");
+    std::fs::hard_link(&disk.image, &linked).unwrap();
+    assert_eq!(refused(&linked), ErrorKind::Locked, "the file behind it, by another name");
     let again = disk._dir.path().join("another-name");
     std::os::unix::fs::symlink(&disk.device, &again).unwrap();
     assert_eq!(refused(&again), ErrorKind::Locked);

@@ -150,6 +150,8 @@ pub struct TableDescription {
     pub uid: u64,
     /// Bytes on the device.
     pub bytes: u64,
+    /// Slots that it has, of a store in a file or on a device; otherwise 0.
+    pub slots: u64,
     /// Entries, deletes included.
     pub entries: u64,
     /// Deletes.
@@ -229,6 +231,7 @@ fn describe_tables(tables: &TableList<Arc<Table>>) -> Vec<TableDescription> {
     let describe = |meta: &Arc<TableMeta>| TableDescription {
         uid: meta.uid.get(),
         bytes: meta.bytes,
+        slots: meta.place.extents().iter().map(|extent| extent.slots).sum(),
         entries: meta.entries,
         deletes: meta.deletes,
         blocks: meta.blocks,

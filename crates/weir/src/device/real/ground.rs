@@ -146,9 +146,10 @@ fn busy(path: &Path, why: &str) -> Error {
     Error::new(ErrorKind::Locked, what)
 }
 
-/// Refuses a file that is shown as a block device.
+/// Refuses a file that is shown as a block device, by whatever name.
 fn refuse_behind_loop(path: &Path) -> Result<()> {
-    let Ok(own) = path.canonicalize() else { return Ok(()) };
+    let node_of = |path: &Path| fs::stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
+    let Some(own) = node_of(path) else { return Ok(()) };
     // Without it there are no block devices.
     let Ok(devices) = RealDir::open("/sys/block", false).and_then(|dir| dir.list()) else {
         return Ok(());
@@ -157,7 +158,7 @@ fn refuse_behind_loop(path: &Path) -> Result<()> {
         let name = device.trim_end_matches('/');
         let backing = format!("/sys/block/{name}/loop/backing_file");
         let Ok(backing) = std::fs::read_to_string(backing) else { continue };
-        if own == Path::new(backing.trim_end()) {
+        if node_of(Path::new(backing.trim_end())) == Some(own) {
             return Err(busy(path, &format!("is shown as /dev/{name}")));
         }
     }

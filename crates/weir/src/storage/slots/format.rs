@@ -376,6 +376,8 @@ mod tests {
                         "{cells} cells of {options:?} in {bytes}"
                     );
                     assert!(superblock.areas[3].bytes >= 4 * slot_bytes);
+                    // H44: slots begin where the device's own units do.
+                    assert_eq!(superblock.areas[3].offset % slot_bytes.min(MIB), 0);
                 }
             }
         }
