@@ -76,7 +76,7 @@ fn take_line(rest: &mut &[u8]) -> Option<String> {
 /// # Errors
 /// The line that cannot be read.
 pub fn unpack(packed: &[u8]) -> std::result::Result<Disk, String> {
-    let disk = Disk::new();
+    let disk = Disk::blank();
     let mut rest = packed;
     if take_line(&mut rest).is_none_or(|text| text != HEAD) {
         return Err("this is no packed store".to_owned());
@@ -254,7 +254,7 @@ pub fn build(name: &str) -> std::result::Result<(Disk, String), String> {
     let name = name.to_owned();
     let schedule = Schedule::new(1, 16);
     let built = world::simulate(schedule, move || -> Result<(Disk, String)> {
-        let disk = Disk::new();
+        let disk = Disk::blank();
         let disk = match name.as_str() {
             "new" => {
                 open(&disk)?.close()?;
@@ -380,7 +380,7 @@ mod tests {
     /// Goal: a packed disk is the disk, for any bytes.
     #[test]
     fn packing_keeps_every_byte() {
-        let disk = Disk::new();
+        let disk = Disk::blank();
         let mut bytes = vec![7; 31];
         bytes.extend([0; 32]);
         bytes.extend(b"data 3\nfile x\n");

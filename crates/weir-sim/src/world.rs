@@ -3,16 +3,17 @@
 //! Everything that the campaigns need of `weir::sim` goes through here.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weir::sim::{
-    CrashPolicy, Dir, Faults, FaultyDir, Replayer, Settings, SimDisk, SimOptions, Simulation, Torn,
-    format_in,
+    CrashPolicy, Dir, Faults, FaultyDir, Prng, Replayer, Settings, SimDisk, SimOptions, Simulation,
+    Torn, format_in,
 };
-use weir::{Builder, Db, FormatOptions};
+use weir::{Builder, Db, Durability, FormatOptions, Options};
 
 pub use weir::sim::{ActorHandle, Site};
 
@@ -30,9 +31,13 @@ pub fn policy_name(policy: usize) -> String {
 }
 
 /// Policy `number`, on a disk that writes so many bytes wholly or not at all, if that is less than
-/// a page: one that tears pages is another disk.
-fn policy(number: usize, atomic_bytes: u64) -> CrashPolicy {
+/// a page: one that tears pages is another disk. Nor does a disk tear more than a page but under a
+/// store in `slots`, which expects that of its superblocks.
+fn policy(number: usize, atomic_bytes: u64, slots: bool) -> CrashPolicy {
     match CrashPolicy::ALL[number % POLICIES] {
+        CrashPolicy::TornBlock if !slots || atomic_bytes < PAGE => {
+            CrashPolicy::TornLast(Torn::Garbage)
+        }
         CrashPolicy::TornLast(Torn::Page) if atomic_bytes < PAGE => {
             CrashPolicy::TornLast(Torn::Garbage)
         }
@@ -91,10 +96,18 @@ pub fn uses_slots() -> bool {
 }
 
 impl Disk {
-    /// A disk without a store.
+    /// A disk without a store. In slots it has what two earlier stores have left.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(SimDisk::new(SimOptions::default()), SLOTS.load(Ordering::Relaxed), PAGE)
+        let slots = SLOTS.load(Ordering::Relaxed);
+        Self::with(new_sim(slots), slots, PAGE)
+    }
+
+    /// The same, one that nobody has written to before.
+    #[must_use]
+    pub fn blank() -> Self {
+        let slots = SLOTS.load(Ordering::Relaxed);
+        Self::with(SimDisk::new(SimOptions::default()), slots, PAGE)
     }
 
     /// The same, of which `seed` draws the unit of the write-ahead log, if it is in slots.
@@ -102,7 +115,7 @@ impl Disk {
     pub fn drawn(seed: u64) -> Self {
         let slots = SLOTS.load(Ordering::Relaxed);
         let unit = if slots { [PAGE, PAGE, 512, 8][(seed % 4) as usize] } else { PAGE };
-        Self::with(SimDisk::new(SimOptions::default()), slots, unit)
+        Self::with(new_sim(slots), slots, unit)
     }
 
     /// The same, one that records its changes.
@@ -118,6 +131,7 @@ impl Disk {
             let log = if device_bytes().is_some() { 4 << 20 } else { 8 << 20 };
             (options.slot_bytes, options.log_bytes) = (Some(64 << 10), Some(log));
             (options.log_unit, options.atomic_bytes) = (Some(log_unit), Some(log_unit));
+            options.force = true;
             let formatted =
                 format_in(&sim.dir(), STORE_FILE, device_bytes().unwrap_or(STORE_BYTES), &options);
             formatted.expect("a simulated disk without faults is formatted");
@@ -159,7 +173,7 @@ impl Disk {
     /// The disk after a power loss.
     #[must_use]
     pub fn power_loss(&self, number: u8, seed: u32) -> Self {
-        let policy = policy(usize::from(number), self.log_unit);
+        let policy = policy(usize::from(number), self.log_unit, self.slots);
         Self { sim: self.sim.crash(policy, u64::from(seed)), ..*self }
     }
 
@@ -210,6 +224,54 @@ impl Default for Disk {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// A disk for a new store: in slots, with the file that two earlier stores were in, one formatted
+/// over the other, so that stale superblocks, logs and tables of both are where theirs were.
+fn new_sim(slots: bool) -> SimDisk {
+    static LIVED: Mutex<BTreeMap<Option<u64>, SimDisk>> = Mutex::new(BTreeMap::new());
+    if !slots {
+        return SimDisk::new(SimOptions::default());
+    }
+    let mut lived = LIVED.lock().unwrap_or_else(PoisonError::into_inner);
+    let disk = lived.entry(device_bytes()).or_insert_with(|| {
+        // In a simulation of its own, which the caller may be in the middle of another.
+        let lives = std::thread::spawn(|| {
+            let blank = SimDisk::new(SimOptions::default());
+            EARLIER_LIVES.iter().fold(blank, |sim, &seed| live(sim, seed))
+        });
+        lives.join().expect("the earlier lives of a disk without faults")
+    });
+    disk.copy()
+}
+
+/// Seeds of the stores that were on a disk before: no campaign's, which would have their identity.
+const EARLIER_LIVES: [u64; 2] = [0xea71_1e57_0000_0001, 0xea71_1e57_0000_0002];
+
+/// A store on `sim` that is written, flushed and merged, and then left to the next one.
+fn live(sim: SimDisk, seed: u64) -> SimDisk {
+    simulate(Schedule::new(seed, 16), move || {
+        let disk = Disk::with(sim, true, PAGE);
+        let options = Options::default().write_buffer_bytes(64 << 10).table_bytes(64 << 10);
+        for round in 0..3u64 {
+            let builder = disk.builder(seed).default_options(options.clone());
+            let db = builder.open().expect("it opens");
+            for n in 0..200u64 {
+                let key = Prng::new(seed ^ n).below(300).to_be_bytes();
+                let value: Vec<u8> = (0..300)
+                    .map(|at| Prng::new(round << 32 ^ n << 16 ^ at).next_u64() as u8)
+                    .collect();
+                db.put_with(key, value, Durability::Sync).expect("it is written");
+            }
+            db.flush().expect("it is flushed");
+            if round == 1 {
+                db.compact_range(..).expect("it is merged");
+            }
+            db.close().expect("it is closed");
+        }
+        disk.sim
+    })
+    .expect("a life without faults")
 }
 
 /// A seed for the scheduler and how often it may switch.
@@ -329,7 +391,7 @@ impl Walk {
     /// The disk after a power loss after `x` changes; it records what happens on it if `record`.
     pub fn image(&mut self, x: usize, number: usize, seed: u64, record: bool) -> Disk {
         self.replayer.go_to(x);
-        let policy = policy(number, self.log_unit);
+        let policy = policy(number, self.log_unit, self.slots);
         let sim = if record {
             self.replayer.recording_image(policy, seed)
         } else {

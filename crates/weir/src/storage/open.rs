@@ -92,7 +92,8 @@ fn format_new(path: &Path, size: u64, ground: &Ground, options: &FormatOptions) 
     Slots::format(ground, options)
 }
 
-/// Makes the file `name` of `dir` an empty store of `bytes` bytes. For simulations.
+/// Makes the file `name` of `dir` an empty store of `bytes` bytes. One that is there and so long is
+/// formatted over. For simulations.
 ///
 /// # Errors
 /// As [`format()`].
@@ -103,8 +104,14 @@ pub fn format_in(
     bytes: u64,
     options: &FormatOptions,
 ) -> Result<()> {
-    let file = dir.create(name, FileClass::Other)?;
-    file.set_len(bytes)?;
+    let is_there = dir.list()?.iter().any(|there| there == name);
+    let file = match is_there {
+        true => dir.open(name, FileClass::Other, Mode::ReadWrite)?,
+        false => dir.create(name, FileClass::Other)?,
+    };
+    if file.len()? != bytes {
+        file.set_len(bytes)?;
+    }
     file.sync()?;
     dir.sync()?;
     let lock = dir.lock(name)?;

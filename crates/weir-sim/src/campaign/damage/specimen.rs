@@ -99,7 +99,7 @@ struct Foreign {
 
 impl Foreign {
     fn of(seed: u64) -> weir::Result<Self> {
-        let disk = Disk::new();
+        let disk = Disk::blank();
         let mut space = None;
         for round in 0..3u8 {
             let db = open(&disk, seed ^ 0xf0)?;
@@ -160,7 +160,7 @@ pub(super) fn specimen(seed: u64) -> Result<Specimen, String> {
 /// Builds it under one schedule; an error in the result: its shape, which is too simple.
 fn build(seed: u64, schedule: Schedule) -> Result<Result<Specimen, String>, String> {
     world::simulate(schedule, move || -> weir::Result<Result<Specimen, String>> {
-        let disk = Disk::new();
+        let disk = Disk::blank();
         let db = open(&disk, seed)?;
         let second = db.keyspace_with("second", options().1)?;
         let mut rng = Prng::new(seed);

@@ -46,7 +46,18 @@ pub enum CrashPolicy {
     TornPages(u8),
     /// Bytes and lengths; of the names none, or each with a chance of one half.
     DropEntries,
+    /// All; but if the newest write lies in the first [`SUPERBLOCKS_BYTES`] of its file, which is
+    /// longer, the 16 KiB around it hold garbage, though most of them were durable: a device that
+    /// tears more than it says, under the superblocks of a store in slots. Any other form of store
+    /// relies on what this breaks.
+    TornBlock,
 }
+
+/// Where superblocks lie.
+const SUPERBLOCKS_BYTES: u64 = 2 << 20;
+
+/// What a device tears as one that tears more than it says.
+const BLOCK_BYTES: u64 = 16 << 10;
 
 /// The content of the torn part of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +80,7 @@ const PAGE_BYTES: u64 = 4096;
 
 impl CrashPolicy {
     /// Every policy once, the random ones at several densities.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Nothing,
         Self::All,
         Self::Prefix,
@@ -88,6 +99,7 @@ impl CrashPolicy {
         Self::TornLast(Torn::Page),
         Self::TornPages(4),
         Self::DropEntries,
+        Self::TornBlock,
     ];
 }
 
@@ -114,6 +126,10 @@ enum Plan {
     TornPages(u8),
     DropEntries {
         eighths: u8,
+    },
+    /// The block around this write.
+    TornBlock {
+        at: u64,
     },
 }
 
@@ -158,6 +174,10 @@ fn draw(model: &Model, policy: CrashPolicy, prng: &mut Prng) -> Plan {
         CrashPolicy::TornLast(how) => torn(how, &mut |sectors| prng.below(sectors)),
         CrashPolicy::TornAt(how, boundary) => torn(how, &mut |_| u64::from(boundary)),
         CrashPolicy::TornPages(eighths) => Plan::TornPages(eighths),
+        CrashPolicy::TornBlock => match newest_write(model) {
+            Some((at, _)) => Plan::TornBlock { at },
+            None => Plan::All,
+        },
         CrashPolicy::DropEntries => {
             Plan::DropEntries { eighths: if prng.chance(1, 2) { 0 } else { 4 } }
         }
@@ -169,7 +189,7 @@ impl Plan {
     fn keeps_name(&self, at: u64, prng: &mut Prng) -> bool {
         match *self {
             Self::Nothing => false,
-            Self::All | Self::Torn { .. } | Self::TornPages(_) => true,
+            Self::All | Self::Torn { .. } | Self::TornPages(_) | Self::TornBlock { .. } => true,
             Self::Before(point) => at < point,
             Self::From(point) => at >= point,
             Self::Parts { names, .. } => names,
@@ -184,7 +204,9 @@ impl Plan {
         let all = writes.len();
         match *self {
             Self::Nothing => 0,
-            Self::All | Self::DropEntries { .. } | Self::TornPages(_) => all,
+            Self::All | Self::DropEntries { .. } | Self::TornPages(_) | Self::TornBlock { .. } => {
+                all
+            }
             Self::Before(point) | Self::Torn { at: point, .. } => {
                 writes.partition_point(|p| p.at < point)
             }
@@ -219,7 +241,11 @@ impl Plan {
         let (old, new) = (inode.durable.len(), inode.pending.last().map_or(0, |p| p.len_after));
         match *self {
             Self::Nothing => old,
-            Self::All | Self::DropEntries { .. } | Self::Torn { .. } | Self::TornPages(_) => new,
+            Self::All
+            | Self::DropEntries { .. }
+            | Self::Torn { .. }
+            | Self::TornPages(_)
+            | Self::TornBlock { .. } => new,
             Self::Before(point) => {
                 let before = inode.pending.partition_point(|p| p.at < point);
                 before.checked_sub(1).map_or(old, |last| inode.pending[last].len_after)
@@ -262,6 +288,9 @@ impl Plan {
         }
         if let Self::TornPages(eighths) = *self {
             return Arc::new(torn_pages(inode, u64::from(eighths), prng));
+        }
+        if let Self::TornBlock { at } = *self {
+            return torn_block(inode, at, prng);
         }
         let mut content = Content::clone(&inode.durable);
         let mut sectors: BTreeMap<u64, Vec<&Pending>> = BTreeMap::new();
@@ -338,6 +367,23 @@ fn torn_pages(inode: &Inode, eighths: u64, prng: &mut Prng) -> Content {
         }
     }
     content
+}
+
+/// The newest content, with garbage around the write `at` if it is one of a superblock.
+fn torn_block(inode: &Inode, at: u64, prng: &mut Prng) -> Arc<Content> {
+    let newest = inode.synced();
+    let len = newest.len();
+    let write = inode.pending.iter().rfind(|p| p.at == at);
+    let is_superblock = |p: &&Pending| p.offset + p.bytes() <= SUPERBLOCKS_BYTES;
+    let Some(write) = write.filter(is_superblock).filter(|_| len > SUPERBLOCKS_BYTES) else {
+        return newest;
+    };
+    let start = write.offset / BLOCK_BYTES * BLOCK_BYTES;
+    let end = (write.offset + write.bytes()).next_multiple_of(BLOCK_BYTES).min(len);
+    let garbage: Vec<u8> = (start..end).map(|_| prng.next_u64() as u8).collect();
+    let mut content = Content::clone(&newest);
+    content.write(start, &garbage);
+    Arc::new(content)
 }
 
 /// The disk after a power cut: all of its content is durable.
