@@ -357,8 +357,11 @@ mod tests {
         }
     }
 
+    /// Experiments that a short run leaves out, for their least part takes a quarter of it.
+    const LONG: [&str; 1] = ["beyond-buffer-policies"];
+
     /// Goal: a short run, CI's, has what is required, and something with bounds of each experiment
-    /// that has any.
+    /// that has any, but of those that are long as a whole.
     #[test]
     fn short_forms_have_what_is_required() {
         for experiment in catalog::all().expect("sound files") {
@@ -369,7 +372,8 @@ mod tests {
             let (name, all) = (experiment.name.clone(), bounded(&experiment));
             let short = experiment.shortened();
             let left = short.as_ref().map_or(0, bounded);
-            assert!(left > 0 || all == 0, "{name}: nothing of {all} numbers with bounds is left");
+            let whole = left > 0 || all == 0 || short.is_none() && LONG.contains(&name.as_str());
+            assert!(whole, "{name}: nothing of {all} numbers with bounds is left");
             for Required { number, .. } in REQUIRED.iter().filter(|r| r.experiment == name) {
                 let there = short.iter().flat_map(|short| &short.numbers);
                 assert!(there.clone().any(|n| n.name == *number), "{name}: {number} is long");
