@@ -7,10 +7,10 @@
 //! entries it received, and fade as theirs would have.
 //!
 //! The cache is lent to a merge, not given: a job hands over at most as many bytes as it has taken
-//! from cached input blocks, which leave the cache when the outputs are published, and, if the whole
-//! store fits, as that leaves of the cache; or as the cache has room for where the blocks belong,
-//! which is no part of what it was lent. What exceeds this waits for its turn, the blocks with the
-//! most warm entries first; the rest is dropped.
+//! from cached input blocks, which leave the cache when the outputs are published, and, if the
+//! whole store fits, as that leaves of the cache; or as the cache has room for where the blocks
+//! belong, which is no part of what it was lent. What exceeds this waits for its turn, the blocks
+//! with the most warm entries first; the rest is dropped.
 //!
 //! Where the output run has a buffer list, an entry is warm where it will be read, and nowhere
 //! else: what the list serves is not handed over with the output (LSbM keeps the list's blocks, and
@@ -28,11 +28,11 @@
 //! Where nothing below the store caches what it writes (tables in slots pass the page cache by),
 //! [`Rule::Heat`] and [`Rule::Density`] let the other blocks in, too, if users read and either the
 //! cache has room, where they are newcomers, the first to leave, or the whole store fits in three
-//! quarters of it, as the cache has it: without compression. Else a store that fits is read from the device again after every merge, block by
-//! block, and what is read slowly has no marks to be handed over by. A warm block of the same job
-//! may take their place, they count neither as read nor as cached where that decides something, and
-//! what a list serves does not come in. A load that nobody reads fills nothing: memory that is
-//! touched first costs as much as a third of a put.
+//! quarters of it, as the cache has it: without compression. Else a store that fits is read from
+//! the device again after every merge, block by block, and what is read slowly has no marks to be
+//! handed over by. A warm block of the same job may take their place, they count neither as read
+//! nor as cached where that decides something, and what a list serves does not come in. A load that
+//! nobody reads fills nothing: memory that is touched first costs as much as a third of a put.
 //!
 //! With [`Rule::Overlap`] (incremental warm-up) the unit is the block: an output block goes into
 //! the cache if its range overlaps that of a block that is cached now. One hot input block of an
