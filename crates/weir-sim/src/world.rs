@@ -228,6 +228,7 @@ impl Default for Disk {
 
 /// A disk for a new store: in slots, with the file that two earlier stores were in, one formatted
 /// over the other, so that stale superblocks, logs and tables of both are where theirs were.
+#[expect(clippy::disallowed_methods, reason = "a simulation of its own is no actor of another")]
 fn new_sim(slots: bool) -> SimDisk {
     static LIVED: Mutex<BTreeMap<Option<u64>, SimDisk>> = Mutex::new(BTreeMap::new());
     if !slots {
@@ -235,7 +236,7 @@ fn new_sim(slots: bool) -> SimDisk {
     }
     let mut lived = LIVED.lock().unwrap_or_else(PoisonError::into_inner);
     let disk = lived.entry(device_bytes()).or_insert_with(|| {
-        // In a simulation of its own, which the caller may be in the middle of another.
+        // The caller may be in the middle of a simulation.
         let lives = std::thread::spawn(|| {
             let blank = SimDisk::new(SimOptions::default());
             EARLIER_LIVES.iter().fold(blank, |sim, &seed| live(sim, seed))
