@@ -11,7 +11,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::device::FileClass;
 use crate::device::real::RealDir;
 use crate::device::real::ground::{self, PathKind};
-use crate::device::{Dir, Mode};
+use crate::device::{Dir, File, Mode};
 use crate::storage::files::Files;
 use crate::storage::io::{CountedDir, IoCounters, counted_file};
 use crate::storage::slots::{self, Aside, FormatOptions, Ground, Slots};
@@ -34,13 +34,7 @@ pub fn format(path: impl AsRef<Path>, options: &FormatOptions) -> Result<()> {
         PathKind::File | PathKind::BlockDevice => {
             let ground::Ground { file, direct, is_cached, lock } =
                 ground::open(path, Mode::ReadWrite, false)?;
-            if let (Some(found), false) = (slots::format::content_of(&file)?, options.force) {
-                return Err(Error::invalid(format!(
-                    "{} holds {found}; nothing was changed: choose another path, or lose that by \
-                     `force`",
-                    path.display()
-                )));
-            }
+            refuse_content(&file, options)?;
             let ground = Ground { file, slots: direct, is_cached, lock, aside: None };
             let size = options.size.unwrap_or(0);
             let has = ground.file.len()?;
@@ -65,6 +59,17 @@ pub fn format(path: impl AsRef<Path>, options: &FormatOptions) -> Result<()> {
             path.display()
         ))),
     }
+}
+
+/// Refuses a file or device that holds something, unless that may be lost.
+fn refuse_content(file: &Arc<dyn File>, options: &FormatOptions) -> Result<()> {
+    let (Some(found), false) = (slots::format::content_of(file)?, options.force) else {
+        return Ok(());
+    };
+    Err(Error::invalid(format!(
+        "{} holds {found}; nothing was changed: choose another path, or lose that by `force`",
+        file.path()
+    )))
 }
 
 fn create_file(path: &Path, options: &FormatOptions) -> Result<()> {
@@ -92,8 +97,8 @@ fn format_new(path: &Path, size: u64, ground: &Ground, options: &FormatOptions) 
     Slots::format(ground, options)
 }
 
-/// Makes the file `name` of `dir` an empty store of `bytes` bytes. One that is there and so long is
-/// formatted over. For simulations.
+/// Makes the file `name` of `dir`, which may be there, an empty store of `bytes` bytes. For
+/// simulations.
 ///
 /// # Errors
 /// As [`format()`].
@@ -106,7 +111,11 @@ pub fn format_in(
 ) -> Result<()> {
     let is_there = dir.list()?.iter().any(|there| there == name);
     let file = match is_there {
-        true => dir.open(name, FileClass::Other, Mode::ReadWrite)?,
+        true => {
+            let file = dir.open(name, FileClass::Other, Mode::ReadWrite)?;
+            refuse_content(&file, options)?;
+            file
+        }
         false => dir.create(name, FileClass::Other)?,
     };
     if file.len()? != bytes {
