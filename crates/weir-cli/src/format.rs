@@ -38,6 +38,9 @@ pub(crate) struct FormatArgs {
     /// Write zeros to all of it, as long as that takes, so that later writes cost no metadata
     #[arg(long)]
     zero: bool,
+    /// Leave it without the first opening, which makes a store of it: for `weir repair --into`
+    #[arg(long)]
+    unopened: bool,
 }
 
 /// Runs `weir format`.
@@ -49,6 +52,11 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> Result<()> {
     (options.log_unit, options.atomic_bytes) = (args.log_unit, args.atomic_bytes);
     (options.force, options.zero) = (args.force, args.zero);
     weir::format(&args.path, &options)?;
+    if args.unopened {
+        let path = args.path.display();
+        writeln!(out, "{path} is formatted: `weir repair --into` takes it, or any first opening")?;
+        return Ok(());
+    }
     // The first opening makes it a whole store, which commands that only read can open.
     Db::open(&args.path)?.close()?;
     let db = open_read_only(&args.path)?;

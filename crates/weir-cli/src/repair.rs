@@ -21,7 +21,7 @@ pub(crate) struct RepairArgs {
     #[arg(long, value_name = "DIR")]
     keep_in: Option<PathBuf>,
     /// With --from-trailers: write the new tree into a new store at PATH, a directory that is not
-    /// there or a file that `weir format` made, and only read the damaged one
+    /// there or a file that `weir format --unopened` made, and only read the damaged one
     #[arg(long, value_name = "PATH", requires = "from_trailers", conflicts_with = "keep_in")]
     into: Option<PathBuf>,
 }

@@ -382,6 +382,14 @@ fn a_file_that_was_cut_off_and_spoilt() {
     let db = Db::open(&new).unwrap();
     assert_eq!(db.iter().count() as u64, keys);
     db.close().unwrap();
+    // A formatted file that nobody has opened is as good a place.
+    let file = dir.path().join("file");
+    formatted(&file, 64 * MIB).unwrap();
+    let how = weir::RepairOptions::default().from_trailers(true).rebuild_into(&file);
+    Db::builder(&path).repair_with(how).unwrap();
+    let db = Db::open(&file).unwrap();
+    assert_eq!(db.iter().count() as u64, keys);
+    db.close().unwrap();
 }
 
 /// Goal: both logs of a new file are written, not only allocated: the first sync of an unwritten

@@ -195,6 +195,10 @@ fn a_lost_version_log_has_a_way_out() {
     assert!(elsewhere.out.contains("the damaged one is as it was"), "{}", elsewhere.out);
     assert_eq!(weir_with(dir.path(), &["shell", "new"], b"get a\n").ok(), "\"1\"\n");
     assert_eq!(read(&store), bytes);
+    weir(dir.path(), &["format", "--unopened", "file", "--size", "16m"]).ok();
+    let formatted = weir(dir.path(), &["repair", "--from-trailers", "--into", "file", "store"]);
+    assert_eq!(formatted.code, 3, "{}", formatted.err);
+    assert_eq!(weir_with(dir.path(), &["shell", "file"], b"get a\n").ok(), "\"1\"\n");
     let again = weir(dir.path(), &["repair", "--from-trailers", "--into", "new", "store"]);
     again.fails(1, &["there is a store in", "name a place where nothing is"]);
     let repaired = weir(dir.path(), &["repair", "--from-trailers", "store"]);

@@ -105,7 +105,7 @@ fn check_empty(target: &dyn Storage) -> Result<()> {
     }
     let what = format!(
         "there is a store in {}, or a part of one; name a place where nothing is, or a file that \
-         was formatted and never opened",
+         was formatted and never opened (`weir format --unopened`)",
         target.path()
     );
     Err(Error::new(ErrorKind::Conflict, what))
