@@ -105,8 +105,8 @@ impl Repair {
             let what = format!(
                 "the version log of {} cannot be used ({}), and nothing else says which tables are \
                  obsolete; nothing was changed: restore a copy, or build the tree again from all \
-                 that lies in a copy of it (`weir repair --from-trailers`), by which keys that were \
-                 deleted can come back",
+                 that lies in a copy of it (`weir repair --from-trailers`), by which keys that \
+                 were deleted can come back",
                 self.storage.path(),
                 faults.join("; ")
             );
