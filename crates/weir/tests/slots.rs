@@ -374,22 +374,18 @@ fn a_file_that_was_cut_off_and_spoilt() {
     let refused = Db::repair(&path).expect_err("nothing says what lives");
     assert!(refused.to_string().contains("nothing was changed"), "{refused}");
     assert!(std::fs::read(&path).unwrap() == before, "it was changed");
-    let new = dir.path().join("new");
-    let how = weir::RepairOptions::default().from_trailers(true).rebuild_into(&new);
-    let report = Db::builder(&path).repair_with(how).unwrap();
-    assert!(report.rebuilt && report.lengthened_bytes == 0, "{report}");
-    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
-    let db = Db::open(&new).unwrap();
-    assert_eq!(db.iter().count() as u64, keys);
-    db.close().unwrap();
-    // A formatted file that nobody has opened is as good a place.
-    let file = dir.path().join("file");
+    // A formatted file that nobody has opened is as good a place as a new directory.
+    let (new, file) = (dir.path().join("new"), dir.path().join("file"));
     formatted(&file, 64 * MIB).unwrap();
-    let how = weir::RepairOptions::default().from_trailers(true).rebuild_into(&file);
-    Db::builder(&path).repair_with(how).unwrap();
-    let db = Db::open(&file).unwrap();
-    assert_eq!(db.iter().count() as u64, keys);
-    db.close().unwrap();
+    for place in [new, file] {
+        let how = weir::RepairOptions::default().from_trailers(true).rebuild_into(&place);
+        let report = Db::builder(&path).repair_with(how).unwrap();
+        assert!(report.rebuilt && report.lengthened_bytes == 0, "{report}");
+        assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+        let db = Db::open(&place).unwrap();
+        assert_eq!(db.iter().count() as u64, keys);
+        db.close().unwrap();
+    }
 }
 
 /// Goal: both logs of a new file are written, not only allocated: the first sync of an unwritten

@@ -226,8 +226,8 @@ impl BlockCache {
         self.put_buf_unasked(&self.directory(uid), ordinal, Buf::unasked(content), arrival)
     }
 
-    /// Inserts a block that nobody has asked for. No time passes by it: it does not displace what
-    /// users read.
+    /// Inserts a block that nobody has asked for. No time passes by it. What it displaces is up to
+    /// `arrival`: nothing where it goes into room, or else the oldest blocks, also of users.
     fn put_buf_unasked(
         &self,
         directory: &Arc<Directory>,
