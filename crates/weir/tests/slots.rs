@@ -107,7 +107,9 @@ fn what_cannot_be_formatted_is_left_alone() {
     let file = std::fs::OpenOptions::new().write(true).open(&lost).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &vec![0; 2 * MIB as usize], 0).unwrap();
     refused(format(&lost, &FormatOptions::new()), "superblocks are lost");
-    refused(Db::open(&lost).map(drop), "restore a copy");
+    let damaged = Db::open(&lost).expect_err("both superblocks are lost");
+    assert_eq!(damaged.kind(), ErrorKind::Corruption, "{damaged}");
+    assert!(damaged.to_string().contains("weir repair"), "{damaged}");
     let text = dir.path().join("letter.txt");
     std::fs::write(&text, "dear reader".repeat(100_000)).unwrap();
     refused(format(&text, &FormatOptions::new()), "not all zeros");
@@ -377,10 +379,17 @@ fn a_file_that_was_cut_off_and_spoilt() {
     // A formatted file that nobody has opened is as good a place as a new directory.
     let (new, file) = (dir.path().join("new"), dir.path().join("file"));
     formatted(&file, 64 * MIB).unwrap();
+    let into = |place: &Path| {
+        let how = weir::RepairOptions::default().from_trailers(true).rebuild_into(place);
+        Db::builder(&path).repair_with(how)
+    };
+    let refused = into(&path).expect_err("that is the damaged one");
+    assert!(refused.to_string().contains("name another place"), "{refused}");
     for place in [new, file] {
-        let how = weir::RepairOptions::default().from_trailers(true).rebuild_into(&place);
-        let report = Db::builder(&path).repair_with(how).unwrap();
+        let report = into(&place).unwrap();
         assert!(report.rebuilt && report.lengthened_bytes == 0, "{report}");
+        assert!(report.cut_off_bytes == 100_000 && !report.log_missing, "{report}");
+        assert!(report.to_string().contains("lacks 100000 bytes"), "{report}");
         assert!(std::fs::read(&path).unwrap() == before, "it was changed");
         let db = Db::open(&place).unwrap();
         assert_eq!(db.iter().count() as u64, keys);
@@ -440,6 +449,11 @@ fn a_file_that_was_cut_off() {
     // Into the first table.
     let space = Db::builder(&path).read_only(true).open().unwrap().slot_space().unwrap();
     cut(64 * MIB - (space.slots - 2) * space.slot_bytes);
+    let db = Db::builder(&path).read_only(true).open().unwrap();
+    let damages = db.verify().unwrap().damages;
+    assert!(!damages.is_empty());
+    assert!(damages.iter().all(|damage| damage.to_string().contains(": table ")), "{damages:?}");
+    db.close().unwrap();
     let report = Db::repair(&path).unwrap();
     assert!(report.lost_data() && !report.lost_tables.is_empty(), "{report}");
     let db = Db::open(&path).unwrap();
@@ -447,7 +461,9 @@ fn a_file_that_was_cut_off() {
     db.close().unwrap();
     cut(3 * MIB);
     let refused = Db::builder(&path).read_only(true).open().expect_err("its logs are gone");
-    assert!(refused.to_string().contains("cut off"), "{refused}");
+    let advice = refused.to_string();
+    assert!(advice.contains("cut off") && advice.contains("restore a backup"), "{refused}");
+    assert!(!advice.contains("weir repair") && refused.damage().is_some(), "{refused}");
     Db::repair(&path).expect_err("its logs are gone");
 }
 

@@ -183,6 +183,18 @@ impl Error {
         Self(Arc::new(Inner::damaged(ErrorKind::Corruption, message, damage, Advice::Damaged)))
     }
 
+    /// Damage in `file` at `offset` of which nothing can be salvaged: `message` says what to do.
+    pub(crate) fn hopeless(
+        file: impl Into<String>,
+        offset: u64,
+        message: impl Into<String>,
+    ) -> Self {
+        let damage = Damage { file: file.into(), offset, key_range: None };
+        let (kind, message) = (ErrorKind::Corruption, message.into());
+        let inner = Inner::damaged(kind, message, damage, Advice::Damaged);
+        Self(Arc::new(Inner { advice: None, ..inner }))
+    }
+
     /// Damage that `finder`, which is no file, has met: `what` says what is wrong.
     pub(crate) fn corruption_found(finder: impl Into<String>, what: impl fmt::Display) -> Self {
         let finder = finder.into();

@@ -324,10 +324,19 @@ pub trait LogRegion: Send + Sync {
 /// What a repair needs beyond [`Storage`]: objects that cannot be read, or are about to be
 /// replaced, are kept under `lost` names, which only the store's destruction removes.
 pub trait RepairStorage: Storage {
+    /// Bytes that a file lacks at its end: it was cut off.
+    fn cut_off_bytes(&self) -> u64 {
+        0
+    }
     /// Gives a file that was cut off its length again, with zeros, before anything is written into
-    /// it. How many bytes it lacked.
-    fn lengthen(&self) -> Result<u64> {
-        Ok(0)
+    /// it.
+    fn lengthen(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Cuts off again what [`lengthen`](Self::lengthen) has added. Requires: nothing of use lies
+    /// there.
+    fn shorten(&self) -> Result<()> {
+        Ok(())
     }
     /// The uids of all tables that lie on the device, adopted or not, ascending. Where nothing but
     /// a version tells which of them live, obsolete ones are among them.

@@ -152,6 +152,11 @@ pub(crate) enum Location {
 }
 
 impl Location {
+    /// Whether the other one is the same path, or leads to the same place.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Path(a), Self::Path(b)) if ground::are_same(a, b))
+    }
+
     /// The file or device that the store is in; `None`: it is in a directory.
     fn ground(&self, mode: Mode) -> Result<Option<Ground>> {
         match self {

@@ -148,6 +148,11 @@ fn repair_found(
         return Err(Error::invalid(what));
     }
     let location = builder.location();
+    if into.as_ref().is_some_and(|into| into.is_same(&location)) {
+        let what = "the new store cannot be where the damaged one is; name another place, or leave \
+                    it out to build the tree again where it is";
+        return Err(Error::invalid(what));
+    }
     let aside = location.open_damaged(how.keep_in.as_deref())?;
     if how.from_trailers && aside.finds_all_tables() {
         let what = "a store in a directory is built again from its tables without being asked; \
@@ -283,10 +288,20 @@ impl Repair {
     /// Gives a file that was cut off its length again, unless the tree goes into another place.
     /// What refuses a repair refuses it before.
     pub(super) fn lengthen(&mut self) -> Result<()> {
+        self.report.cut_off_bytes = self.aside.cut_off_bytes();
         if self.elsewhere.is_none() {
-            self.report.lengthened_bytes = self.aside.lengthen()?;
+            self.aside.lengthen()?;
+            self.report.lengthened_bytes = self.report.cut_off_bytes;
         }
         Ok(())
+    }
+
+    /// Undoes that: what was written since is of no use, and another repair shall say what this one
+    /// would have said.
+    fn shorten(&self) {
+        if self.elsewhere.is_none() {
+            self.aside.shorten().ignore_error("the zeros at its end hold nothing");
+        }
     }
 
     /// The version log that counts where nothing but a version tells which tables live: the one

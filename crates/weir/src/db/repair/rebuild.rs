@@ -131,24 +131,10 @@ impl Repair {
         }
         self.lengthen()?;
         self.report.rebuilt = true;
-        self.open_target()?;
         let lineage = lineage.unwrap_or_else(|| Lineage::new(self.prng.next_u64()));
-        // Before anything is written: if this repair is cut off, the next one says that there was
-        // one.
-        self.copy_structure(&salvage)?;
-        if self.elsewhere.is_none() {
-            self.aside.begin_rebuild(salvage.whole && salvage.log != salvage.named);
-        }
-        self.note_missing(&salvage, &collected);
-        self.collect_remains(&salvage.root, &mut collected)?;
-        self.collect_log(&salvage.root, lineage, &segments, &mut collected)?;
-        let edit = self.merge_all(&salvage.root, &collected)?;
-
-        self.tell_lost(&salvage.root, std::mem::take(&mut collected.bad))?;
-        let unreadable = segments.unreadable(lineage);
-        for &number in collected.broken.iter().chain(&unreadable).collect::<BTreeSet<_>>() {
-            self.copy_aside(Object::Log(LogKind::Wal, number))?;
-        }
+        let built = self.build(&salvage, lineage, &segments, &mut collected);
+        // Nothing names what was written.
+        let edit = built.inspect_err(|_| self.shorten())?;
         let merged: BTreeSet<TableUid> = collected.present().collect();
         let added = edit.keyspaces.values().flat_map(|part| &part.added);
         for table in added {
@@ -175,6 +161,35 @@ impl Repair {
                 .ignore_error("the next opening removes tables that no version names");
         }
         self.remove_replaced()
+    }
+
+    /// Writes all that was found into tables, and keeps what is damaged; the edit that makes an
+    /// empty root the new tree. No record names these tables yet.
+    fn build(
+        &mut self,
+        salvage: &Salvage,
+        lineage: Lineage,
+        segments: &Segments,
+        collected: &mut Collected,
+    ) -> Result<VersionEdit> {
+        self.open_target()?;
+        // Before anything is written: if this repair is cut off, the next one says that there was
+        // one.
+        self.copy_structure(salvage)?;
+        if self.elsewhere.is_none() {
+            self.aside.begin_rebuild(salvage.whole && salvage.log != salvage.named);
+        }
+        self.note_missing(salvage, collected);
+        self.collect_remains(&salvage.root, collected)?;
+        self.collect_log(&salvage.root, lineage, segments, collected)?;
+        let edit = self.merge_all(&salvage.root, collected)?;
+
+        self.tell_lost(&salvage.root, std::mem::take(&mut collected.bad))?;
+        let unreadable = segments.unreadable(lineage);
+        for &number in collected.broken.iter().chain(&unreadable).collect::<BTreeSet<_>>() {
+            self.copy_aside(Object::Log(LogKind::Wal, number))?;
+        }
+        Ok(edit)
     }
 
     /// Keeps what is damaged of tables, and says what is lost with them.
@@ -204,10 +219,16 @@ impl Repair {
         let uids = self.storage.list_tables().unwrap_or_default();
         let tables = uids.iter().filter_map(|&uid| self.storage.open_table(uid).ok());
         let (tables, free) = (tables.map(|table| table.len()), self.storage.free_space());
+        let copies = match self.report.kept_files.is_empty() {
+            true => String::new(),
+            false => {
+                format!(", and copies are beside them ({})", self.report.kept_files.join(", "))
+            }
+        };
         let what = format!(
             "the tree is built again beside the tables that lie in the slots, obsolete ones too: \
-             of {} they have {} bytes, and {} are free; all of them are as they were: name a place \
-             for a new store (`--into PATH`), with as much room as that, or restore a copy",
+             of {} they have {} bytes, and {} are free; all of them are as they were{copies}: name \
+             a place for a new store (`--into PATH`), with as much room as that, or restore a copy",
             self.storage.path(),
             tables.sum::<u64>(),
             free.table_bytes.unwrap_or(0)
@@ -344,7 +365,9 @@ impl Repair {
         let limit = self.options.memory_budget / 4;
         let mut memtables = Memtables::default();
         let mut reached = None;
-        for chain in segments.chains(lineage) {
+        let chains = segments.chains(lineage);
+        self.report.log_missing = chains.is_empty() && segments.unreadable(lineage).is_empty();
+        for chain in chains {
             let Some(peeked) = chain.first().and_then(|number| segments.readable.get(number))
             else {
                 continue;

@@ -98,8 +98,13 @@ pub struct RepairReport {
     /// were left out. One that was obsolete is no loss, and one in use has lost its trailers; which
     /// is which cannot be known.
     pub left_out: u64,
-    /// Bytes by which a file in slots was made longer again, with zeros: it had been cut off there.
+    /// Bytes that a file in slots lacked at its end: it was cut off.
+    pub cut_off_bytes: u64,
+    /// Bytes by which it was made longer again, with zeros; 0 if the new store is another one.
     pub lengthened_bytes: u64,
+    /// The tree was rebuilt, and no segment of the write-ahead log was found: what was in no table
+    /// is lost, if there was anything.
+    pub log_missing: bool,
     /// What was wrong with the root record and the version log.
     pub structure: Vec<Error>,
     /// What kept the store from being opened without being a part of it, and was renamed: logs of
@@ -215,9 +220,11 @@ impl fmt::Display for RepairReport {
             );
         }
         writeln!(f, "sound: {tables} with {held}, {groups}")?;
+        let bytes = counted(self.cut_off_bytes, "byte", "bytes");
         if self.lengthened_bytes > 0 {
-            let bytes = counted(self.lengthened_bytes, "byte", "bytes");
             writeln!(f, "made longer again: the file had been cut off, and lacked {bytes}")?;
+        } else if self.cut_off_bytes > 0 {
+            writeln!(f, "cut off: the damaged file lacks {bytes} at its end")?;
         }
         for fault in &self.structure {
             writeln!(f, "structure: {fault:#}")?;
@@ -244,6 +251,13 @@ impl fmt::Display for RepairReport {
                     entries(log.entries)
                 )?,
             }
+        }
+        if self.log_missing {
+            writeln!(
+                f,
+                "no write-ahead log was found: what was in no table yet is lost, if there was \
+                 anything"
+            )?;
         }
         for (id, name) in &self.renamed_keyspaces {
             writeln!(f, "renamed: the name of keyspace {id} is lost, it is called {name:?} now")?;

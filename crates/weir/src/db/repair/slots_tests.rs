@@ -539,6 +539,36 @@ fn a_store_in_use_is_built_elsewhere() {
     assert!(contents(&file) == model, "something is missing or old");
 }
 
+/// Goal: a rebuild that finds no room leaves a file that was cut off as short as it was, so that
+/// the next one knows that it was, and says what copies it has made. Method: the end of a free
+/// slot, and a device that is full after some writes.
+#[test]
+fn a_rebuild_without_room_shortens_again() {
+    let disk = store();
+    lose_versions(&disk);
+    let cut = (32 << 20) - 100;
+    let file = disk.dir().open(NAME, FileClass::Other, Mode::ReadWrite).expect("there");
+    file.set_len(cut).expect("cut off");
+    let faulty = FaultyDir::over_disk(&disk);
+    let (op, class) = (Some(OpKind::Write), Some(FileClass::Table));
+    let effect = Effect::Fail(ErrorCode::Enospc);
+    faulty.faults().arm(Fault { op, class, after: 1, times: Times::Forever, effect });
+    let builder = Db::builder("simulated").device(Arc::new(faulty)).device_file(NAME).seed(7);
+    let repaired = builder.repair_with(RepairOptions::default().from_trailers(true));
+    let error = repaired.expect_err("the device is full");
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    let names = disk.dir().list().expect("listed");
+    let copies: Vec<&String> = names.iter().filter(|name| *name != NAME).collect();
+    assert!(!copies.is_empty(), "{names:?}");
+    for copy in copies {
+        assert!(error.to_string().contains(copy), "{copy} is left, and not in: {error}");
+    }
+    assert_eq!(file.len().expect("asked"), cut, "it was left longer");
+    let report = from_trailers(&disk).expect("there is room");
+    assert_eq!(report.lengthened_bytes, 100, "{report}");
+    assert!(contents(&disk).len() >= 100);
+}
+
 /// Goal: what is written after such a repair is newer than all that it may have left out, so that
 /// another one finds it. Method: the sequence number after it.
 #[test]

@@ -53,6 +53,12 @@ pub(crate) fn kind_of(path: &Path) -> PathKind {
     }
 }
 
+/// Whether two paths lead to the same file, device or directory.
+pub(crate) fn are_same(a: &Path, b: &Path) -> bool {
+    let place = |path: &Path| fs::stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
+    place(a).is_some_and(|a| place(b) == Some(a))
+}
+
 /// Opens and locks a file or a block device. `create`: a new file, which must not exist.
 ///
 /// # Errors

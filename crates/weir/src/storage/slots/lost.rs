@@ -105,6 +105,11 @@ fn head_at(device: &Arc<dyn File>, offset: u64, kind: AreaKind) -> Option<Superb
     fits.then_some(superblock)
 }
 
+/// Whether the first half has a head, as only a store has.
+pub(super) fn has_head(device: &Arc<dyn File>) -> bool {
+    head_at(device, AREAS_OFFSET, AreaKind::FirstHalf).is_some()
+}
+
 /// Opens the superblocks of a damaged device: as they are, or as heads tell them if both are lost.
 ///
 /// # Errors

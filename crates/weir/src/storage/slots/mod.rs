@@ -248,8 +248,13 @@ impl Slots {
         let ground = Ground { file, slots, ..ground };
         let path = ground.file.path();
         let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
-        let (superblocks, found) = superblocks(whole)?;
+        let (superblocks, found) = superblocks(Arc::clone(&whole))?;
         let Some(superblocks) = superblocks else {
+            if !repairs && lost::has_head(&whole) {
+                let what =
+                    "both copies are lost, but not the version log, which may tell what they said,";
+                return Err(Error::corruption(superblock::name_in(&path), 0, what));
+            }
             return Err(no_superblock(&path, repairs));
         };
         let superblock = superblocks.current();
@@ -410,10 +415,18 @@ fn cut_off_bytes(superblock: &Superblock, file: &dyn File, mode: Mode) -> Result
     }
     let tables = superblock.areas.iter().filter(|area| area.kind == AreaKind::Slots);
     let cuts_tables_only = tables.map(|area| area.offset).min().is_some_and(|at| bytes >= at);
-    if !cuts_tables_only || !(mode.read_only || mode.repairs) {
+    if !cuts_tables_only {
+        let what = format!(
+            "{path} has {bytes} bytes, and its areas reach to {end}: it was cut off within its \
+             logs, before all tables, so that nothing of it can be read or repaired; restore a \
+             backup"
+        );
+        return Err(Error::hopeless(superblock::name_in(&path), bytes, what));
+    }
+    if !(mode.read_only || mode.repairs) {
         let what = format_args!(
-            "it has {bytes} bytes, and its areas reach to {end}: it was cut off; where that cut no \
-             more than tables, what is left can be read (`read_only`) and repaired"
+            "it has {bytes} bytes, and its areas reach to {end}: it was cut off among its tables; \
+             what is left can be read (`read_only`) and repaired;"
         );
         return Err(Error::corruption(superblock::name_in(&path), bytes, what));
     }

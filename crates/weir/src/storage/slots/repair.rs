@@ -134,9 +134,13 @@ fn copy_into(file: &dyn File, bytes: u64, read: &mut ReadAt<'_>) -> Result<()> {
 }
 
 impl RepairStorage for Slots {
-    fn lengthen(&self) -> Result<u64> {
+    fn cut_off_bytes(&self) -> u64 {
+        self.cut_off_bytes
+    }
+
+    fn lengthen(&self) -> Result<()> {
         if self.cut_off_bytes == 0 {
-            return Ok(0);
+            return Ok(());
         }
         let bytes = self.whole.len()?;
         let end = bytes + self.cut_off_bytes;
@@ -148,8 +152,14 @@ impl RepairStorage for Slots {
                 self.path
             );
             Error::with_source(error.kind(), what, error)
-        })?;
-        Ok(self.cut_off_bytes)
+        })
+    }
+
+    fn shorten(&self) -> Result<()> {
+        if self.cut_off_bytes == 0 {
+            return Ok(());
+        }
+        self.whole.set_len(self.whole.len()? - self.cut_off_bytes)
     }
 
     fn find_tables(&self) -> Result<Vec<TableUid>> {

@@ -598,7 +598,13 @@ impl SlotTable {
 
 impl TableSource for SlotTable {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.read(buf, offset).map_err(Error::leaving_nothing_unknown)
+        let read = self.read(buf, offset).map_err(|error| match error.kind() {
+            ErrorKind::Corruption => {
+                Error::corruption(self.path(), offset, "the file was cut off before the end")
+            }
+            _ => error,
+        });
+        read.map_err(Error::leaving_nothing_unknown)
     }
 
     fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
