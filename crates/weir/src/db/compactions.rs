@@ -140,7 +140,8 @@ impl Engine {
         }
         // After the version is pinned: H47. No policy asks for the free space yet.
         let shape = state.shape(busy, self.shared.snapshots.live());
-        Some(Shape { damaged, jobs, cache_bytes: self.cache_bytes_of_jobs, ..shape })
+        let (cache_bytes, table_unit) = (self.cache_bytes_of_jobs, self.table_unit);
+        Some(Shape { damaged, jobs, cache_bytes, table_unit, ..shape })
     }
 
     /// The most urgent task of a keyspace that can be done now, with so much room on the device.

@@ -56,6 +56,8 @@ pub(crate) struct Engine {
     /// Bytes of the block cache as jobs see it (`open::cache_bytes_of_jobs`): constant, so that
     /// what is planned fits what was kept back for it.
     pub(crate) cache_bytes_of_jobs: u64,
+    /// A table takes a multiple of so many bytes of the device.
+    pub(crate) table_unit: u64,
     pub(crate) path: String,
     pub(crate) opened_nanos: u64,
 }

@@ -184,6 +184,7 @@ impl Opening {
             .min(self.options.memory_budget / 8)
             .min(self.options.log_area_bytes / 4);
         let cache_bytes_of_jobs = cache_bytes_of_jobs(&self.options, &*self.storage);
+        let table_unit = self.storage.free_space().table_unit;
         let engine = Arc::new(Engine {
             storage: Mutex::new(Some(self.storage)),
             io: self.io,
@@ -199,6 +200,7 @@ impl Opening {
             jobs: Jobs::default(),
             value_bytes_max: value_bytes_max as usize,
             cache_bytes_of_jobs,
+            table_unit,
             path: self.path,
             opened_nanos: clock::now_nanos(),
             options: self.options,

@@ -386,6 +386,7 @@ impl Version {
             snapshots,
             sentinel_bytes_max,
             cache_bytes: u64::MAX,
+            table_unit: 1,
             options,
         }
     }

@@ -41,6 +41,8 @@ pub(crate) struct Shape {
     pub(crate) sentinel_bytes_max: u64,
     /// Bytes of the block cache. `u64::MAX`: it does not matter.
     pub(crate) cache_bytes: u64,
+    /// A table takes a multiple of so many bytes of the device; 1: no more than it has.
+    pub(crate) table_unit: u64,
     /// The keyspace's options.
     pub(crate) options: Arc<Options>,
 }
@@ -144,6 +146,7 @@ impl Shape {
             snapshots: Vec::new(),
             sentinel_bytes_max: u64::MAX,
             cache_bytes: u64::MAX,
+            table_unit: 1,
             options,
         }
     }

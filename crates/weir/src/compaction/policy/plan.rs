@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::base::ids::TableUid;
+use crate::base::place::TRAILER_BYTES;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::geometry::{KeyBounds, Placed, in_use, placed, run_of};
 use crate::compaction::policy::moves::overlap_bytes_max;
@@ -75,6 +76,22 @@ fn cut_evenly(inputs: &[&TableMeta], table_bytes: u64) -> u64 {
     input_bytes.div_ceil(outputs).clamp(table_bytes / 2 + 1, table_bytes)
 }
 
+/// What an output leaves of the last unit that it takes of a device: trailers of two extents, the
+/// entry that ends it, and as much as the estimate of its bytes is too low by.
+const UNIT_REST_BYTES: u64 = 2 * TRAILER_BYTES + (8 << 10);
+
+/// Rule: where tables take whole units, an output fills those that it takes: with as many units as
+/// `bytes` takes, but no more bytes than `most`. Outputs of just these bytes take one more unit,
+/// which is empty. As it is where a unit is no smaller.
+fn filled(unit: u64, bytes: u64, most: u64) -> u64 {
+    if unit <= 2 * UNIT_REST_BYTES || bytes < unit {
+        return bytes;
+    }
+    let units = bytes.saturating_add(UNIT_REST_BYTES).div_ceil(unit);
+    let filled = units.saturating_mul(unit) - UNIT_REST_BYTES;
+    if filled <= most { filled } else { filled - unit }
+}
+
 /// Balanced outputs may have this part more than their share: so much less is planned for a slot.
 const BALANCE_DIVISOR: u64 = 64;
 
@@ -82,7 +99,9 @@ const BALANCE_DIVISOR: u64 = 64;
 /// balanced: as many as these, of about the same size. The size, and whether it is a slot's.
 fn sizes(shape: &Shape, inputs: &[&TableMeta], table_bytes: u64) -> (u64, bool) {
     let Some(room) = shape.options.slot_room() else {
-        return (cut_evenly(inputs, table_bytes), false);
+        let unit = shape.table_unit;
+        let table_bytes = filled(unit, table_bytes, table_bytes);
+        return (filled(unit, cut_evenly(inputs, table_bytes), table_bytes), false);
     };
     if shape.options.debug.odd_chunk != OddChunk::Balanced {
         return (room, true);
