@@ -45,7 +45,7 @@ const OPTIONS: [(&str, &str); 17] = [
 ];
 
 /// What the engine's sentences say to programs, and what people at a terminal can do.
-const WORDS: [(&str, &str); 8] = [
+const WORDS: [(&str, &str); 9] = [
     ("without read_only", "without --read-only"),
     ("lose that by `force`", "lose that by --force"),
     ("shall be (`size`)", "shall be: --size 20g, for example"),
@@ -62,6 +62,11 @@ const WORDS: [(&str, &str); 8] = [
     (
         ", drop a keyspace, or choose smaller log_segment_bytes and write_buffer_bytes",
         " or drop a keyspace",
+    ),
+    (
+        ", drop a keyspace, or choose smaller write_buffer_bytes",
+        ", drop a keyspace, or let it keep back less (`weir options PATH --write-buffer 1m \
+         --table-bytes 1m --base-level-bytes 4m`)",
     ),
     (", drop a keyspace, or choose larger table_bytes", " or drop a keyspace"),
 ];

@@ -21,7 +21,7 @@ use crate::db::job_table::{JobTable, Reserved};
 use crate::db::quarantine::PickedFrom;
 use crate::db::retries::Work;
 use crate::db::space::{Cost, Fit, Space, Spending};
-use crate::db::space_checks::DeviceSpace;
+use crate::db::space_checks::{DeviceSpace, Wanted};
 use crate::db::stretches::apart;
 use crate::options::{CompactionPolicy, Options};
 use crate::state::tree::{SuperVersion, Tree};
@@ -197,11 +197,15 @@ impl Engine {
         let options = Options { compaction, ..(*shape.options).clone() };
         let by_policy = Shape { options: Arc::new(options), ..shape.clone() };
         for task in compaction::policy_of(compaction).pick(&by_policy) {
-            match self.fit(state, device, &shape, &task) {
-                Fit::Fits(cost) => return Due::Task(Box::new((shape, task, cost))),
-                Fit::Waits => due = Due::Waits,
-                Fit::Short(needed) if matches!(due, Due::Nothing) => due = Due::Short(needed),
-                Fit::Short(_) => {}
+            let wanted = match compaction == shape.options.compaction && !is_spare(&task) {
+                true => Wanted::Due,
+                false => Wanted::Spare,
+            };
+            match self.fit_in_some_form(state, device, &shape, task, wanted) {
+                (task, Fit::Fits(cost)) => return Due::Task(Box::new((shape, task, cost))),
+                (_, Fit::Waits) => due = Due::Waits,
+                (_, Fit::Short(needed)) if matches!(due, Due::Nothing) => due = Due::Short(needed),
+                (_, Fit::Short(_)) => {}
             }
         }
         due
@@ -597,66 +601,82 @@ impl Engine {
         let lower = lower.as_ref().map(Vec::as_slice);
         let upper = upper.as_ref().map(Vec::as_slice);
         loop {
-            let device = DeviceSpace::default();
             let seen = self.shared.progress_generation();
             // Not that other work found no space: this may need less, and its own failure ends it.
             self.shared.health.check_writable()?;
-            let reserved = {
-                let mut state = self.jobs.state.lock();
-                let root = self.set.current();
-                let reserved = state.reserved(tree.id);
-                let Some(keyspace) = root.keyspaces.get(tree.id) else { return Ok(()) };
-                let Some(shape) = self.shape_of(&root, tree.id, reserved) else { return Ok(()) };
-                let policy = compaction::policy_of(shape.options.compaction);
-                match policy.pick_range(&shape, lower, upper) {
-                    RangePick::Done => return Ok(()),
-                    RangePick::Wait => {
-                        let damage = state.quarantine.damage_in(tree.id);
-                        if let Some(damage) = damage.filter(|_| !state.has_running_job(tree.id)) {
-                            return Err(damage);
-                        }
-                        None
-                    }
-                    RangePick::Task(task) => match self.fit(&state, &device, &shape, &task) {
-                        Fit::Short(needed) => {
-                            let error = self.does_not_fit(&mut state, &device, needed);
-                            drop(state);
-                            if self.delete_spares() {
-                                continue;
-                            }
-                            return Err(error);
-                        }
-                        Fit::Waits => None,
-                        Fit::Fits(cost) => {
-                            if !state.begin(tree.id) {
-                                return Err(crate::state::health::closed_error());
-                            }
-                            let due = (shape, task, cost);
-                            Some(Reservation::new(
-                                &mut state,
-                                Arc::clone(tree),
-                                due,
-                                keyspace,
-                                false,
-                            ))
-                        }
-                    },
+            let reserved = match self.next_in_range(tree, lower, upper)? {
+                RangeStep::Done => return Ok(()),
+                RangeStep::Again => continue,
+                RangeStep::Wait => {
+                    self.shared.wait_for_progress(seen);
+                    continue;
                 }
+                RangeStep::Run(reserved) => reserved,
             };
-            match reserved {
-                Some(reserved) => match self.run_reserved(reserved, |ended| ended) {
-                    Ok(Ended::Done) => self.note_job(Ok(())),
-                    Ok(Ended::Quarantined(error)) => return Err(error),
-                    Err(error) if error.kind() == ErrorKind::NoSpace && self.delete_spares() => {}
-                    Err(error) => {
-                        self.note_job(Err(error.clone()));
-                        return Err(error);
-                    }
-                },
-                None => self.shared.wait_for_progress(seen),
+            match self.run_reserved(*reserved, |ended| ended) {
+                Ok(Ended::Done) => self.note_job(Ok(())),
+                Ok(Ended::Quarantined(error)) => return Err(error),
+                Err(error) if error.kind() == ErrorKind::NoSpace && self.delete_spares() => {}
+                Err(error) => {
+                    self.note_job(Err(error.clone()));
+                    return Err(error);
+                }
             }
         }
     }
+
+    /// Picks and reserves the next step of a compaction that a user asked for.
+    fn next_in_range(
+        &self,
+        tree: &Arc<Tree>,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Result<RangeStep> {
+        let device = DeviceSpace::default();
+        let mut state = self.jobs.state.lock();
+        let root = self.set.current();
+        let reserved = state.reserved(tree.id);
+        let Some(keyspace) = root.keyspaces.get(tree.id) else { return Ok(RangeStep::Done) };
+        let Some(shape) = self.shape_of(&root, tree.id, reserved) else {
+            return Ok(RangeStep::Done);
+        };
+        let policy = compaction::policy_of(shape.options.compaction);
+        let task = match policy.pick_range(&shape, lower, upper) {
+            RangePick::Done => return Ok(RangeStep::Done),
+            RangePick::Wait => {
+                let damage = state.quarantine.damage_in(tree.id);
+                let damage = damage.filter(|_| !state.has_running_job(tree.id));
+                return damage.map_or(Ok(RangeStep::Wait), Err);
+            }
+            RangePick::Task(task) => task,
+        };
+        match self.fit_in_some_form(&state, &device, &shape, task, Wanted::Asked) {
+            (_, Fit::Short(needed)) => {
+                let error = self.does_not_fit(&mut state, &device, needed);
+                drop(state);
+                if self.delete_spares() { Ok(RangeStep::Again) } else { Err(error) }
+            }
+            (_, Fit::Waits) => Ok(RangeStep::Wait),
+            (task, Fit::Fits(cost)) => {
+                if !state.begin(tree.id) {
+                    return Err(crate::state::health::closed_error());
+                }
+                let (due, tree) = ((shape, task, cost), Arc::clone(tree));
+                let reserved = Reservation::new(&mut state, tree, due, keyspace, false);
+                Ok(RangeStep::Run(Box::new(reserved)))
+            }
+        }
+    }
+}
+
+/// A step of a compaction that a user asked for.
+enum RangeStep {
+    Done,
+    /// Something has changed: look again.
+    Again,
+    /// For another job.
+    Wait,
+    Run(Box<Reservation>),
 }
 
 #[cfg(test)]

@@ -188,12 +188,15 @@ pub(super) struct Cost {
 }
 
 /// A stretch of a merge.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stretch {
     /// It ends at the first place behind so many bytes of outputs.
     pub(super) bytes: u64,
     /// What it takes until inputs leave.
     pub(super) space: Space,
+    /// Bytes of all outputs, where room is looked for as the merge goes on: that tables take whole
+    /// units is kept back for the next stretch only.
+    pub(super) as_it_goes: Option<u64>,
 }
 
 /// Whether a task fits a device.
@@ -291,7 +294,19 @@ impl Spending {
         let tables = self.gone_bytes.load(Ordering::Relaxed);
         let files = self.gone_files.load(Ordering::Relaxed);
         let gone = Space { tables, files, ..Space::default() };
-        self.need.minus(self.written().minus(gone))
+        let written = self.written();
+        match self.stretch {
+            Some(Stretch { space, as_it_goes: Some(all), .. }) => {
+                let tables = space.tables.min(all.saturating_sub(written.tables));
+                Space { tables, ..space }
+            }
+            _ => self.need.minus(written.minus(gone)),
+        }
+    }
+
+    /// Whether the merge ends early where what its inputs leave does not suffice for the rest.
+    pub(super) fn goes_as_it_can(&self) -> bool {
+        self.stretch.is_some_and(|stretch| stretch.as_it_goes.is_some())
     }
 }
 

@@ -11,6 +11,9 @@
 //! much room as all of them have. One that does not leave as much to writers as it takes itself is
 //! done *in stretches* (`stretches`): each brings a part of the outputs into the tree and frees
 //! inputs. What it needs is bounded by tables, not by runs, and that is what is kept back for it.
+//! One that does not even fit so, because level 0 has more runs than it had when its segment was
+//! admitted, goes on with fewer of these; and what a user asks for on a store that is full goes as
+//! far as it comes, so that a user who deletes and compacts gets out of every full store.
 //!
 //! Nothing is reserved on the device: others can take the space. Then the job that finds none fails
 //! with `NoSpace`, removes what it wrote, and is repeated (`retries`): later, but as safe. A device
@@ -39,6 +42,7 @@ use std::cell::OnceCell;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::Level;
 use crate::base::memory::Category;
+use crate::compaction::policy::fewer_runs::of_fewer_runs;
 use crate::compaction::policy_of;
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
@@ -47,7 +51,7 @@ use crate::db::space::{
     BASE_BYTES_PER_TABLE, Cost, EDIT_BYTES, EDIT_BYTES_PER_NAME, Fit, Free, Space, Spending,
     Stretch, edit_bytes, need_of, outputs_of, whole,
 };
-use crate::db::stretches::{can_be_cut, cost_in_stretches, level_0_in_stretches};
+use crate::db::stretches::{can_be_cut, cost_as_it_goes, cost_in_stretches, level_0_in_stretches};
 use crate::options::Options;
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::root::Root;
@@ -80,6 +84,17 @@ fn full_level_0_bytes(options: &Options) -> (u64, u64) {
     };
     let batch = options.write_buffer_bytes.saturating_mul(runs as u64);
     (batch, batch.saturating_add(below.unwrap_or(batch)))
+}
+
+/// Who wants a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Nobody, but reads would gain by it.
+    Spare,
+    /// The policy: the tree is not in shape without.
+    Due,
+    /// A user asked for it.
+    Asked,
 }
 
 /// What the refusal of a log segment is about.
@@ -370,25 +385,16 @@ impl Engine {
         if !writes_tables(task) {
             return Fit::Fits(Cost::default());
         }
-        let Counted { beside, beside_segment, free } = self.count(device);
+        let Counted { beside_segment, free, .. } = self.count(device);
         let stretch = self.options.debug.stretch_bytes.filter(|_| state.lists.is_empty());
         let stretch = stretch.filter(|_| can_be_cut(shape, task));
-        let stretch = stretch.map(|bytes| Stretch { bytes, space: Space::default() });
+        let stretch = stretch.map(|bytes| Stretch { bytes, ..Stretch::default() });
         if free.is_unlimited() {
             return Fit::Fits(Cost { need: Space::default(), stretch });
         }
         let left = state.spending().iter().map(|merge| merge.left());
         let left = left.fold(Space::default(), Space::plus);
-        let fit = |cost: Cost| {
-            let alone = cost.need.plus(beside);
-            if free.covers(alone.plus(left)) {
-                Fit::Fits(cost)
-            } else if state.spending().is_empty() || !free.covers(alone) {
-                Fit::Short(alone)
-            } else {
-                Fit::Waits
-            }
-        };
+        let fit = |cost: Cost| Self::fit_of(state, self.count(device), cost);
         let whole = Cost { need: need_of(shape, task), stretch };
         // Lists go first: there may be room for all of it then. And until it has ended writers may
         // bring as much as it takes.
@@ -397,6 +403,59 @@ impl Engine {
             return fit(whole);
         }
         fit(cost_in_stretches(shape, task).unwrap_or(whole))
+    }
+
+    /// Whether a task at this cost fits beside the next flush and what running merges have still to
+    /// write.
+    fn fit_of(state: &JobTable, Counted { beside, free, .. }: Counted, cost: Cost) -> Fit {
+        let left = state.spending().iter().map(|merge| merge.left());
+        let left = left.fold(Space::default(), Space::plus);
+        let alone = cost.need.plus(beside);
+        if free.covers(alone.plus(left)) {
+            Fit::Fits(cost)
+        } else if state.spending().is_empty() || !free.covers(alone) {
+            Fit::Short(alone)
+        } else {
+            Fit::Waits
+        }
+    }
+
+    /// The same of a task in the first form that fits: as it is; out of fewer runs of level 0,
+    /// which takes less (`fewer_runs`), unless nobody needs it; and if a user asked for it, as it
+    /// goes. With it the task in that form; of one that is short, the least that it may need.
+    pub(super) fn fit_in_some_form(
+        &self,
+        state: &JobTable,
+        device: &DeviceSpace,
+        shape: &Shape,
+        task: Task,
+        wanted: Wanted,
+    ) -> (Task, Fit) {
+        let mut least = match self.fit(state, device, shape, &task) {
+            Fit::Short(needed) => needed,
+            fit => return (task, fit),
+        };
+        // Lists go first.
+        if wanted == Wanted::Spare || !state.lists.is_empty() {
+            return (task, Fit::Short(least));
+        }
+        let mut forms = vec![task];
+        forms.extend(of_fewer_runs(shape, &forms[0]));
+        let in_stretches = forms.iter().skip(1).map(|form| (form, None));
+        let as_it_goes = forms.iter().map(|form| (form, cost_as_it_goes(shape, form)));
+        let as_it_goes = as_it_goes.filter(|(_, cost)| wanted == Wanted::Asked && cost.is_some());
+        for (form, cost) in in_stretches.chain(as_it_goes) {
+            let fit = match cost {
+                None => self.fit(state, device, shape, form),
+                Some(cost) => Self::fit_of(state, self.count(device), cost),
+            };
+            match fit {
+                Fit::Short(needed) if needed.tables < least.tables => least = needed,
+                Fit::Short(_) => {}
+                fit => return (form.clone(), fit),
+            }
+        }
+        (forms.swap_remove(0), Fit::Short(least))
     }
 
     /// The error of a task that is [short](Fit::Short) of space, because it needs so much.

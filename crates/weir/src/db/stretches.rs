@@ -28,7 +28,9 @@
 //! Invariants: (1) nothing of a job but its cursors pins inputs that have left, and these let go of
 //! them before they count as free; (2) tables that somebody else holds count as taken: if they are
 //! so many that the next stretch, the next flush and other merges do not fit, the job ends with
-//! `NoSpace`, and what it installed stays.
+//! `NoSpace`, and what it installed stays; (3) a merge that a user asked for and that fits in no
+//! other way begins once its next stretch does, without what the rounding of all its outputs to
+//! whole units may take in the end: before each stretch it is asked again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -93,7 +95,48 @@ pub(super) fn cost_in_stretches(shape: &Shape, task: &Task) -> Option<Cost> {
     let table_bytes = policy_of(shape.options.compaction).plan(shape, merge).table_bytes;
     let of_one = stretch.div_ceil(table_bytes.max(1)).saturating_add(1);
     let space = Space { tables: stretch, versions: edit, files: of_one, ..Space::default() };
-    Some(Cost { need, stretch: Some(Stretch { bytes, space }) })
+    Some(Cost { need, stretch: Some(Stretch { bytes, space, as_it_goes: None }) })
+}
+
+/// What it costs to begin, where room is looked for as it goes on: without the rounding of all
+/// outputs to whole units, which inputs most often give back as it is taken; and if over each table
+/// of the output run lies about as much as it has. Such a merge may end early, with `NoSpace`: what
+/// it has done stays, and what it had begun is removed.
+pub(super) fn cost_as_it_goes(shape: &Shape, task: &Task) -> Option<Cost> {
+    let Cost { need, stretch } = cost_in_stretches(shape, task)?;
+    let (Task::Merge(merge), Some(stretch)) = (task, stretch) else { return None };
+    let merge = &apart(shape, merge);
+    let runs = input_runs(shape, merge);
+    let largest = |tables: &[&TableMeta]| tables.iter().map(|table| table.bytes).max().unwrap_or(0);
+    let (mut straddlers, mut uncut) = (0, 0);
+    for (run, tables) in &runs {
+        match *run == merge.output {
+            true => uncut = largest(tables).saturating_mul(2),
+            false => straddlers += largest(tables),
+        }
+    }
+    let table_bytes = policy_of(shape.options.compaction).plan(shape, merge).table_bytes;
+    let late = if uncut > 0 { stretch.bytes } else { table_bytes };
+    let next = stretch.bytes.saturating_add(late).saturating_add(uncut);
+    let files = |bytes: u64| bytes.div_ceil(table_bytes.max(1)) + 1;
+    let space =
+        Space { tables: next.min(stretch.space.tables), files: files(next), ..stretch.space };
+    let tables = space.tables.saturating_add(straddlers);
+    let files = space.files + runs.len() as u64;
+    let need = Space { tables: tables.min(need.tables), files: files.min(need.files), ..need };
+    let as_it_goes = Some(need_of(shape, task).tables);
+    Some(Cost { need, stretch: Some(Stretch { space, as_it_goes, ..stretch }) })
+}
+
+/// The inputs of a merge, in key order.
+fn input_runs<'a>(shape: &'a Shape, merge: &MergeTask) -> Vec<(RunId, Vec<&'a TableMeta>)> {
+    let tables_of = |slice: &RunSlice| {
+        let uids: BTreeSet<TableUid> = slice.uids.iter().copied().collect();
+        let runs = shape.levels[slice.run.level].runs();
+        let tables = runs.flat_map(|(_, run)| run.tables.iter()).map(|(table, ())| &**table);
+        (slice.run, tables.filter(|table| uids.contains(&table.uid)).collect())
+    };
+    merge.inputs.iter().map(tables_of).collect()
 }
 
 /// Bytes of tables that a merge in stretches takes.
@@ -108,13 +151,7 @@ struct Bound {
 
 /// The bound that the module's header derives, of a merge that needs `whole` in one piece.
 fn bound_of(shape: &Shape, merge: &MergeTask, whole: Space) -> Bound {
-    let tables_of = |slice: &RunSlice| {
-        let uids: BTreeSet<TableUid> = slice.uids.iter().copied().collect();
-        let runs = shape.levels[slice.run.level].runs();
-        let tables = runs.flat_map(|(_, run)| run.tables.iter()).map(|(table, ())| &**table);
-        (slice.run, tables.filter(|table| uids.contains(&table.uid)).collect())
-    };
-    let runs: Vec<(RunId, Vec<&TableMeta>)> = merge.inputs.iter().map(tables_of).collect();
+    let runs = input_runs(shape, merge);
     let table_bytes = policy_of(shape.options.compaction).plan(shape, merge).table_bytes;
     let bytes = table_bytes.max(whole.tables / STRETCHES_MAX);
     let Waiting { at_a_cut, uncut } = waiting(&runs, merge);
@@ -254,8 +291,9 @@ impl Engine {
     /// That the next stretch of a merge fits beside the next flush and what other merges have still
     /// to write. Who reads may hold what has left for a moment more: it is waited for.
     fn check_room_for_stretch(&self, reserved: &Reservation) -> Result<()> {
+        let shortage = || self.shortage_of_stretch(reserved.spending.goes_as_it_can());
         for _ in 0..PATIENCE {
-            if self.shortage_of_stretch().is_none() || self.jobs.is_closed(reserved.tree.id) {
+            if shortage().is_none() || self.jobs.is_closed(reserved.tree.id) {
                 return Ok(());
             }
             // Cursors that go on can do so without it.
@@ -263,18 +301,20 @@ impl Engine {
             sched::delay(Duration::from_nanos(RETRY_NANOS / PATIENCE));
             self.give_back(|| ());
         }
-        let why = self.shortage_of_stretch();
-        why.map_or(Ok(()), |why| Err(Error::new(ErrorKind::NoSpace, why)))
+        shortage().map_or(Ok(()), |why| Err(Error::new(ErrorKind::NoSpace, why)))
     }
 
     /// Why the next stretch does not fit, if it does not.
-    fn shortage_of_stretch(&self) -> Option<String> {
+    fn shortage_of_stretch(&self, as_it_goes: bool) -> Option<String> {
         let device = DeviceSpace::default();
         let Counted { beside, free, .. } = self.count(&device);
         let state = self.jobs.state.lock();
         let left = state.spending().iter().map(|merge| merge.left());
         let needed = left.fold(beside, Space::plus);
-        let what = "the next stretch of a compaction, whose inputs somebody still reads,";
+        let what = match as_it_goes {
+            true => "the next stretch of a compaction, whose inputs have left too little,",
+            false => "the next stretch of a compaction, whose inputs somebody still reads,",
+        };
         (!free.covers(needed)).then(|| free.refusal(needed, what, &self.path))
     }
 

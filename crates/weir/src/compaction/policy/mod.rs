@@ -33,6 +33,7 @@ pub(crate) mod cases;
 mod conflicts;
 pub(crate) mod cut;
 mod deletes;
+pub(crate) mod fewer_runs;
 mod filters;
 pub(crate) mod gear;
 mod geometry;

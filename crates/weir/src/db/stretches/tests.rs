@@ -352,6 +352,79 @@ mod on_full_devices {
         assert!(stretches.values().sum::<u64>() > 100, "{stretches:?}");
     }
 
+    /// Goal: who compacts and deletes gets out of a store that small memtables have filled, in
+    /// which no merge fits in one piece, and none of all runs of level 0 in stretches: they lie
+    /// over all that is below. Method: keys that are all different, until it is full; then in turn
+    /// compactions and deletes, and writes again.
+    #[test]
+    fn a_full_store_can_be_compacted() {
+        for (seed, mib, l0_trigger) in [(1, 48, 4), (2, 64, 4), (3, 96, 4), (4, 48, 12)] {
+            let disk = SimDisk::new(SimOptions::default());
+            format(&disk, mib * MIB);
+            let levels = LeveledOptions::default().base_level_bytes(MIB).l0_trigger(l0_trigger);
+            let options = options(CompactionPolicy::Leveled(levels), 256 << 10);
+            let db = open_with(disk.dir(), true, options).expect("it opens");
+            let (mut prng, mut model) = (Prng::new(seed), Model::new());
+            assert!(fill(&db, &mut model, &mut prng, 1_000_000, 200_000), "it is never full");
+            let _ = db.wait_idle();
+            println!("seed {seed}: {}", db.property("weir.levels").unwrap());
+            let slots = |db: &Db| db.slot_space().unwrap().owned;
+            let full = slots(&db);
+            db.compact_range(..).expect("a full store is compacted");
+            assert_is(&db, &model, "compacted");
+            let keys: Vec<u32> = model.keys().copied().filter(|n| n % 4 == 0).collect();
+            for (at, number) in keys.into_iter().enumerate() {
+                if let Err(error) = db.delete(key(number)) {
+                    assert!(no_space(&error) && at > 100, "{at} deletes: {error}");
+                    break;
+                }
+                model.remove(&number);
+            }
+            db.compact_range(..).expect("deletes are merged");
+            assert!(slots(&db) < full, "{} slots of {full}", slots(&db));
+            assert_is(&db, &model, "deletes are merged");
+            db.put(key(7), [7; 100]).expect("there is room");
+            model.insert(7, vec![7; 100]);
+            db.close().unwrap();
+        }
+    }
+
+    /// Goal: runs of level 0 that do not fit into a merge together go down in several. Method: the
+    /// least room in which eight runs over all keys are merged with what is below, by trial, is
+    /// less than they have together, which one merge would take until its end.
+    #[test]
+    fn runs_of_level_0_go_down_in_several_merges() {
+        let disk = SimDisk::new(SimOptions::default());
+        let levels = LeveledOptions::default().base_level_bytes(MIB).l0_trigger(100);
+        let policy = CompactionPolicy::Leveled(levels);
+        let open = |disk: &SimDisk| {
+            let options = options(policy, 16 << 10).write_buffer_bytes(512 << 10);
+            open_with(disk.dir(), false, options).expect("it opens")
+        };
+        let db = open(&disk);
+        let (mut prng, mut model) = (Prng::new(5), Model::new());
+        overwrite(&db, &mut model, &mut prng, (8000, 16_000));
+        db.compact_range(..).unwrap();
+        for _ in 0..8 {
+            overwrite(&db, &mut model, &mut prng, (8000, 600));
+        }
+        let runs = db.metrics().keyspaces[0].levels[0].bytes;
+        println!("{}", db.property("weir.levels").unwrap());
+        db.close().unwrap();
+        let fits = |room: &u64| {
+            let disk = disk.copy();
+            let db = open(&disk);
+            disk.set_capacity(Some(disk.used_bytes() + room));
+            let merged = db.compact_range(..);
+            assert_is(&db, &model, "merged or not");
+            db.close().unwrap();
+            merged.inspect_err(|error| assert!(no_space(error), "{error}")).is_ok()
+        };
+        let room = (64 << 10..4 * MIB).step_by(32 << 10).find(fits).expect("it fits somewhere");
+        println!("room for {room} bytes, level 0 has {runs}");
+        assert!(room < runs, "{room} bytes for {runs} in level 0");
+    }
+
     /// What merges in stretches are tried on: runs over the same keys, of overwrites and deletes,
     /// in a directory of a disk with too little room to merge them in one piece.
     struct Scene {
