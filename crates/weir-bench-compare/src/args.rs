@@ -152,7 +152,10 @@ impl Args {
             "--bloom-bits" => sizes.bloom_bits = number(value)?,
             "--background-threads" => sizes.background_threads = number(value)?,
             "--dir" => self.dir = PathBuf::from(value),
-            "--cgroup-memory" => self.cgroup_memory = Some(bytes(value)?),
+            "--cgroup-memory" => {
+                self.cgroup_memory = Some(bytes(value)?);
+                sizes.memory_bytes = self.cgroup_memory;
+            }
             "--read-iops" => self.read_iops = Some(number(value)?),
             "--plot" => {
                 self.plot = Some(PathBuf::from(value));

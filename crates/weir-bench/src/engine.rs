@@ -60,6 +60,8 @@ pub struct Settings {
     pub write_buffer_bytes: u64,
     /// Bytes of the block cache.
     pub cache_bytes: u64,
+    /// Bytes of memory that the process may have, page cache included, where that is limited.
+    pub memory_bytes: Option<u64>,
     /// Bytes of a data block.
     pub block_bytes: u32,
     /// Bits per key of the Bloom filter; 0 means none.
@@ -78,6 +80,7 @@ impl Default for Settings {
             engine_defaults: false,
             write_buffer_bytes: 64 << 20,
             cache_bytes: 256 << 20,
+            memory_bytes: None,
             block_bytes: 4096,
             bloom_bits: 10,
             background_threads: 2,

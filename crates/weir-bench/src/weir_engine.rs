@@ -7,6 +7,8 @@ use weir::{Db, DbOptions, Durability, ErrorKind, FormatOptions, IoMetrics, Optio
 
 /// Memory beside write buffers and block cache: indexes, filters, and the buffers of jobs.
 const REST_BYTES: u64 = 128 << 20;
+/// The same where memory is limited.
+const REST_BYTES_MIN: u64 = 8 << 20;
 
 /// The empty keyspace that says that a benchmark made a store, which may be removed by the next.
 const MARK: &str = "made by weir bench";
@@ -58,10 +60,13 @@ impl WeirKind {
             .immutables_max(self.immutables_max.unwrap_or(1))
             .block_bytes(settings.block_bytes)
             .bloom_bits(vec![settings.bloom_bits as f32]);
-        let budget = settings
-            .cache_bytes
-            .saturating_add(settings.write_buffer_bytes.saturating_mul(2))
-            .saturating_add(REST_BYTES);
+        let named =
+            settings.cache_bytes.saturating_add(settings.write_buffer_bytes.saturating_mul(2));
+        let budget = named.saturating_add(REST_BYTES);
+        // As its user would: what is read ahead for compactions takes a part of the budget.
+        let budget = settings.memory_bytes.map_or(budget, |bytes| {
+            budget.min(bytes / 4 * 3).max(named.saturating_add(REST_BYTES_MIN))
+        });
         let store = DbOptions::default()
             .memory_budget(budget)
             .block_cache_bytes(Some(settings.cache_bytes))

@@ -76,6 +76,7 @@ fn open_found(builder: Builder) -> Result<Db> {
     let create = options.create_if_missing && !options.read_only;
     let opening = OpenOptions { create, read_only: options.read_only };
     let storage = location.open(opening, options.discard, &io)?;
+    storage.keep_beside(options.memory_budget);
     let mut given_up = GivenUp(Some(Arc::clone(&storage)));
     if let Some(LogBytes { segment, area }) = storage.log_bytes() {
         options.log_segment_bytes = options.log_segment_bytes.min(segment);

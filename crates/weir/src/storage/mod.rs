@@ -261,6 +261,11 @@ pub trait Storage: Send + Sync {
     fn slot_space(&self) -> Option<slots::SlotSpace> {
         None
     }
+    /// The store's memory budget, of which buffers that the form has of its own, and that nothing
+    /// accounts, stay a small part.
+    fn keep_beside(&self, budget_bytes: u64) {
+        let _ = budget_bytes;
+    }
     /// Whether what is written to tables and read of them stays in memory below this, as there is
     /// room: the page cache. Blocks that are not there are read from the device.
     fn is_cached_below(&self) -> bool {

@@ -8,13 +8,14 @@
 //!
 //! Invariants: (1) what was read ahead is handed to reads of the same open table only, whose slots
 //! nobody writes meanwhile (H30); (2) it is a hint: what fails, or is not wanted any more, is given
-//! up, and its read asks the device itself; (3) all windows together have at most [`BYTES_MAX`], of
-//! which the oldest that was read for nobody gives way to a new one; (4) a read ahead is a read in
-//! flight (H73): none begins once the device is given up.
+//! up, and its read asks the device itself; (3) all windows together have a part of the memory
+//! budget, at most [`BYTES_MAX`], of which the oldest that was read for nobody gives way to a new
+//! one; (4) a read ahead is a read in flight (H73): none begins once the device is given up.
 //!
 //! Thread-safety: any thread may hint, read and close.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::base::pages::PageVec;
@@ -24,6 +25,10 @@ use crate::storage::slots::table::Space;
 
 /// Bytes of all windows that were hinted at and are not read yet: four of a merge's largest.
 const BYTES_MAX: u64 = 4 << 20;
+/// The same under the smallest budget: four of a merge's smallest.
+const SMALL_BYTES_MAX: u64 = 1 << 20;
+/// They take this part of the memory budget, beside it, as the windows themselves do of it.
+const BUDGET_SHARE: u64 = 32;
 /// So many windows are listed before those that are gone are left out: more than can be there.
 const ALL_MAX: usize = 2 * (BYTES_MAX / BYTES_MIN) as usize;
 /// Fewer bytes are not worth another thread.
@@ -34,6 +39,8 @@ const BYTES_MIN: u64 = 32 << 10;
 pub(super) struct Ahead {
     state: Mutex<State>,
     changed: Condvar,
+    /// Most bytes of them less than [`BYTES_MAX`].
+    spared: AtomicU64,
 }
 
 #[derive(Default)]
@@ -211,16 +218,23 @@ impl State {
 }
 
 impl Ahead {
+    /// Stays a part of a memory budget.
+    pub(super) fn keep_beside(&self, budget_bytes: u64) {
+        let most = (budget_bytes / BUDGET_SHARE).clamp(SMALL_BYTES_MAX, BYTES_MAX);
+        self.spared.store(BYTES_MAX - most, Ordering::Relaxed);
+    }
+
     /// Takes so many bytes, for which older windows may have to go that were read and not asked
     /// for; whether there is room, and a thread.
     fn make_room(self: &Arc<Self>, bytes: u64) -> bool {
+        let most = BYTES_MAX - self.spared.load(Ordering::Relaxed);
         loop {
             let oldest = {
                 let mut state = self.state.lock();
                 if state.closed || !state.has_thread(self) {
                     return false;
                 }
-                if state.bytes + bytes <= BYTES_MAX {
+                if state.bytes + bytes <= most {
                     state.bytes += bytes;
                     return true;
                 }

@@ -457,6 +457,10 @@ impl Storage for Slots {
         Ok(Arc::new(self.space.open(uid)?))
     }
 
+    fn keep_beside(&self, budget_bytes: u64) {
+        self.space.ahead().keep_beside(budget_bytes);
+    }
+
     fn is_cached_below(&self) -> bool {
         self.is_cached
     }
