@@ -17,25 +17,27 @@ use crate::compaction::policy::geometry::newest_epoch;
 use crate::compaction::task::{MergeTask, RunSlice, Task};
 use crate::version::shape::{PartKind, RunId, Shape};
 
-/// The same merge of half of its runs of level 0, the oldest ones, of a quarter, and so on down to
-/// one. None of a merge that takes nothing below level 0: its runs are all that it takes.
+/// The same merge of half of its runs of level 0, the oldest ones, of a quarter, and so on: down to
+/// one, or to two where nothing below takes part. Where levels collect runs, which are to be of
+/// similar size, none that takes runs of other levels.
 pub(crate) fn of_fewer_runs(shape: &Shape, task: &Task) -> Vec<Task> {
     let Task::Merge(merge) = task else { return Vec::new() };
     let above = merge.inputs.iter().take_while(|slice| slice.run.level == Level::ZERO);
     let is_filling = above.clone().all(|slice| slice.run.part == PartKind::Filling);
     let count = above.count();
+    let takes_below = count < merge.inputs.len();
+    let collects_runs = shape.options.compaction.sizes_if_any().is_none();
     let founds = merge.output.epoch == newest_epoch(&merge.inputs);
     let joins = shape.levels[merge.output.level]
         .runs()
         .any(|(part, run)| (part, run.epoch) == (merge.output.part, merge.output.epoch));
-    if !is_filling || count == merge.inputs.len() || merge.output.level == Level::ZERO {
-        return Vec::new();
-    }
-    if !joins && !founds {
+    let is_apt = is_filling && merge.output.level > Level::ZERO && (joins || founds);
+    if !is_apt || (takes_below && collects_runs) {
         return Vec::new();
     }
     let halves = std::iter::successors(Some(count / 2), |kept| Some(kept / 2));
-    let halves = halves.take_while(|&kept| kept > 0);
+    let least = if takes_below { 1 } else { 2 };
+    let halves = halves.take_while(|&kept| kept >= least);
     halves.map(|kept| Task::Merge(of_oldest(merge, count - kept, joins))).collect()
 }
 
@@ -77,7 +79,7 @@ mod tests {
         assert_eq!(joined, [three, one]);
         let founded = forms(&format!("{level_0} L5 9: 7[a-z]*9000"));
         assert_eq!(founded, [three.replace("L6/", "L5/"), one.replace("L6/", "L5/")]);
-        let none: [&str; 0] = [];
-        assert_eq!(forms(&level_0), none);
+        let alone = three.replace("L6/9:{7} ", "");
+        assert_eq!(forms(&level_0), [alone]);
     }
 }
