@@ -45,7 +45,9 @@ fn change(file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 /// flush for the log's sake may have written last, is left as it is.
 fn damage_filter(table: &Path) {
     change(table, |bytes| {
-        if let Some(at) = bytes.len().checked_sub(5000) {
+        // The filter of a small one is not there, and how large a memtable becomes is chance.
+        if bytes.len() > 100_000 {
+            let at = bytes.len() - 5000;
             bytes[at] ^= 1;
         }
     });
