@@ -13,7 +13,8 @@
 //! inputs. What it needs is bounded by tables, not by runs, and that is what is kept back for it.
 //! One that does not even fit so, because level 0 has more runs than it had when its segment was
 //! admitted, goes on with fewer of these; and what a user asks for on a store that is full goes as
-//! far as it comes, so that a user who deletes and compacts gets out of every full store.
+//! far as it comes. Who compacts and deletes gets out of most full stores by that: not where levels
+//! collect runs and a merge of all of them does not even fit so.
 //!
 //! Nothing is reserved on the device: others can take the space. Then the job that finds none fails
 //! with `NoSpace`, removes what it wrote, and is repeated (`retries`): later, but as safe. A device
