@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::str::FromStr;
 
 /// Exit code of a command that failed.
@@ -65,8 +65,9 @@ const WORDS: [(&str, &str); 9] = [
     ),
     (
         ", drop a keyspace, or choose smaller write_buffer_bytes",
-        ", drop a keyspace, or let it keep back less (`weir options PATH --write-buffer 1m \
-         --table-bytes 1m --base-level-bytes 4m`)",
+        ", drop a keyspace, or let it keep back less by smaller options than `weir options PATH` \
+         shows (`--write-buffer 1m --table-bytes 1m --base-level-bytes 4m`, for example; they last \
+         until they are set back)",
     ),
     (", drop a keyspace, or choose larger table_bytes", " or drop a keyspace"),
 ];
@@ -115,9 +116,22 @@ impl Failure {
         })
     }
 
+    /// An error of the engine, about what the command line asks for or about what is on the disk.
+    pub(crate) fn of_arguments(error: &weir::Error) -> Self {
+        match error.kind() {
+            weir::ErrorKind::InvalidArgument => {
+                let message = sentence(error);
+                Self::usage(message.strip_prefix("invalid argument: ").unwrap_or(&message))
+            }
+            _ => Self::engine(error),
+        }
+    }
+
     /// An error of the engine, about what is on the disk.
     pub(crate) fn engine(error: &weir::Error) -> Self {
-        let code = if error.damage().is_some() { DIFFERENCE } else { ERROR };
+        let cause = error.source().and_then(|source| source.downcast_ref::<weir::Error>());
+        let is_damage = error.damage().or_else(|| cause?.damage()).is_some();
+        let code = if is_damage { DIFFERENCE } else { ERROR };
         Self { code, message: sentence(error) }
     }
 
@@ -164,6 +178,26 @@ pub(crate) fn sentence(error: &weir::Error) -> String {
         sentence.push_str(DEVICE_ADVICE);
     }
     sentence
+}
+
+/// Writes until the reader has gone away, and lets the command go on as if he had not: what it
+/// finds out is in its exit code, too.
+pub(crate) struct UntilClosed<'a>(pub(crate) &'a mut dyn Write);
+
+impl Write for UntilClosed<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self.0.write(buf) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(buf.len()),
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.0.flush() {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            flushed => flushed,
+        }
+    }
 }
 
 impl From<weir::Error> for Failure {

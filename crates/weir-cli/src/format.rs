@@ -1,6 +1,6 @@
 //! `weir format`: makes a file or a block device a store.
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::inspect::open_read_only;
 use crate::show::{Bytes, Plural, parse_size};
 use clap::Args;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> Result<()> {
     options.log_bytes = args.log_size;
     (options.log_unit, options.atomic_bytes) = (args.log_unit, args.atomic_bytes);
     (options.force, options.zero) = (args.force, args.zero);
-    weir::format(&args.path, &options)?;
+    weir::format(&args.path, &options).map_err(|error| Failure::of_arguments(&error))?;
     if args.unopened {
         let path = args.path.display();
         writeln!(out, "{path} is formatted: `weir repair --into` takes it, or any first opening")?;

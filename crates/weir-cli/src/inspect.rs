@@ -33,9 +33,7 @@ pub(crate) fn open_read_only(dir: &Path) -> Result<Db> {
 
 /// A store that is not there, or that damage keeps from opening: what to do about it.
 pub(crate) fn explain(dir: &Path, error: weir::Error) -> Failure {
-    // Without advice it says itself what to do.
-    let is_hopeless = error.to_string() == format!("{error:#}");
-    if error.kind() == ErrorKind::Corruption && !is_hopeless {
+    if error.kind() == ErrorKind::Corruption && error.may_be_salvaged() {
         return Failure::difference(format_args!(
             "{error:#}; the store cannot be opened: restore a backup, or salvage what can be read \
              with `weir repair {}`",

@@ -16,9 +16,10 @@ pub(crate) struct OptionsArgs {
     /// The store: a directory, or a file or device that `weir format` made one. Without further
     /// options those of its keyspaces are shown
     dir: PathBuf,
-    /// The keyspace that is given the options
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    keyspace: String,
+    /// The keyspace that is given the options, or whose are shown [default: the default keyspace;
+    /// all are shown]
+    #[arg(long, value_name = "NAME")]
+    keyspace: Option<String>,
     /// Bytes of the write buffer (k, m, g)
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     write_buffer: Option<u64>,
@@ -41,6 +42,21 @@ impl OptionsArgs {
         own.into_iter().flatten().chain(self.tree.given()).collect()
     }
 
+    fn keyspace_to_change(&self) -> &str {
+        self.keyspace.as_deref().unwrap_or("default")
+    }
+
+    /// The refusal of a keyspace that the store does not have; `known`: those that it has.
+    fn unknown(&self, known: impl IntoIterator<Item = String>) -> Failure {
+        let known = known.into_iter().map(|name| Quoted(name.as_bytes()).to_string());
+        Failure::new(format_args!(
+            "there is no keyspace {} in {}; it has {}",
+            Quoted(self.keyspace_to_change().as_bytes()),
+            self.dir.display(),
+            known.collect::<Vec<_>>().join(", ")
+        ))
+    }
+
     fn apply(&self, options: &mut Options) -> Result<()> {
         options.write_buffer_bytes = self.write_buffer.unwrap_or(options.write_buffer_bytes);
         if let Some(bits) = self.bloom_bits {
@@ -56,7 +72,12 @@ pub(crate) fn run(args: &OptionsArgs, out: &mut dyn Write) -> Result<()> {
         let db = open_read_only(&args.dir)?;
         let description = db.describe();
         db.close()?;
-        for keyspace in &description.keyspaces {
+        let is_asked = |name: &str| args.keyspace.as_ref().is_none_or(|asked| asked == name);
+        let names = || description.keyspaces.iter().map(|keyspace| keyspace.name.clone());
+        if !names().any(|name| is_asked(&name)) {
+            return Err(args.unknown(names()));
+        }
+        for keyspace in description.keyspaces.iter().filter(|keyspace| is_asked(&keyspace.name)) {
             let (name, options) = (Quoted(keyspace.name.as_bytes()), &keyspace.options);
             writeln!(out, "{name}: {}", options_line(options))?;
         }
@@ -69,17 +90,11 @@ pub(crate) fn run(args: &OptionsArgs, out: &mut dyn Write) -> Result<()> {
     }
     let opened = Db::builder(&args.dir).create_if_missing(false).open();
     let db = opened.map_err(|e| explain(&args.dir, e))?;
-    if !db.keyspaces().contains(&args.keyspace) {
-        let names: Vec<_> =
-            db.keyspaces().iter().map(|name| Quoted(name.as_bytes()).to_string()).collect();
-        return Err(Failure::usage(format_args!(
-            "there is no keyspace {} in {}; it has {}",
-            Quoted(args.keyspace.as_bytes()),
-            args.dir.display(),
-            names.join(", ")
-        )));
+    let name = args.keyspace_to_change();
+    if !db.keyspaces().iter().any(|known| known == name) {
+        return Err(args.unknown(db.keyspaces()));
     }
-    let keyspace = db.keyspace(&args.keyspace)?;
+    let keyspace = db.keyspace(name)?;
     let stored = keyspace.options();
     let mut wanted = stored.clone();
     args.apply(&mut wanted)?;
@@ -93,7 +108,7 @@ pub(crate) fn run(args: &OptionsArgs, out: &mut dyn Write) -> Result<()> {
     if args.wait {
         db.wait_idle()?;
     }
-    let name = Quoted(args.keyspace.as_bytes()).to_string();
+    let name = Quoted(name.as_bytes());
     writeln!(out, "{name}: {}", options_line(&keyspace.options()))?;
     Ok(db.close()?)
 }

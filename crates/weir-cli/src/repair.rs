@@ -1,6 +1,6 @@
 //! `weir repair`: make a damaged store openable again.
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, UntilClosed};
 use crate::inspect::explain_missing;
 use clap::Args;
 use std::io::Write;
@@ -21,7 +21,8 @@ pub(crate) struct RepairArgs {
     #[arg(long, value_name = "DIR")]
     keep_in: Option<PathBuf>,
     /// With --from-trailers: write the new tree into a new store at PATH, a directory that is not
-    /// there or a file that `weir format --unopened` made, and only read the damaged one
+    /// there or a file that `weir format --unopened` made, and only read the damaged one. Needs as
+    /// much room there as the tables take that are found
     #[arg(long, value_name = "PATH", requires = "from_trailers", conflicts_with = "keep_in")]
     into: Option<PathBuf>,
 }
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<()> {
     options.rebuild_into.clone_from(&args.into);
     let repaired = weir::Db::builder(&args.dir).repair_with(options);
     let report = repaired.map_err(|e| refused(&args.dir, e))?;
-    writeln!(out, "{report}")?;
+    writeln!(UntilClosed(out), "{report}")?;
     if report.lost_data() {
         let is_certain = report.lost_tables.iter().any(|table| !table.is_whole())
             || report.lost_log.iter().any(|log| log.groups > 0);

@@ -1,6 +1,6 @@
 //! `weir verify`: is a store whole.
 
-use crate::failure::{Failure, Result, sentence};
+use crate::failure::{Failure, Result, UntilClosed, sentence};
 use crate::inspect::{logs, open_read_only};
 use crate::show::{Bytes, Entries, Plural};
 use clap::Args;
@@ -16,6 +16,7 @@ pub(crate) struct VerifyArgs {
 
 /// Runs `weir verify`.
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
+    let out = &mut UntilClosed(out);
     let db = open_read_only(&args.dir)?;
     let report = db.verify();
     let cut_off = db.slot_space().map_or(0, |space| space.cut_off_bytes);

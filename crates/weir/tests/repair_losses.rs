@@ -252,7 +252,7 @@ fn files_of_earlier_repairs_are_named() {
     let second = repair(path);
     assert!(second.healthy, "{second}");
     assert_eq!(second.kept_before, first.kept_files);
-    assert!(second.to_string().contains("earlier repairs have kept lost-"), "{second}");
+    assert!(second.to_string().contains("still there from earlier repairs: lost-"), "{second}");
 }
 
 /// Goal: a segment of another store before the log's start is in nobody's way: the store opens, so

@@ -49,8 +49,8 @@ pub(crate) fn run(args: &ShellArgs, interrupt: &Interrupt, out: &mut dyn Write) 
                 format_args!("there is no store in {}; --create makes one", args.dir.display()),
             ),
             ErrorKind::NotFound if !args.dir.exists() => Failure::new(format_args!(
-                "there is no store in {dir}: the directory does not exist; name another, or make \
-                 one with `weir shell --create {dir}`",
+                "there is no store in {dir}: it does not exist; name another, or make one: `weir \
+                 shell --create {dir}` in a directory, `weir format {dir} --size 1g` in a file",
                 dir = args.dir.display()
             )),
             _ => explain(&args.dir, e),

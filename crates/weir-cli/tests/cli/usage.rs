@@ -167,7 +167,7 @@ fn what_is_not_there_is_an_error() {
 #[expect(clippy::disallowed_methods, reason = "a file that is not the engine's")]
 fn format_speaks_of_its_options() {
     let dir = temporary();
-    weir(dir.path(), &["format", "store"]).fails(1, &["--size"]);
+    weir(dir.path(), &["format", "store"]).fails(2, &["--size"]);
     std::fs::write(dir.path().join("notes"), b"something that is no store").expect("a file");
     let ran = weir(dir.path(), &["format", "notes", "--size", "64m"]);
     ran.fails(1, &["--force"]);

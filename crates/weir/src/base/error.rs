@@ -345,6 +345,13 @@ impl Error {
     pub fn damage(&self) -> Option<&Damage> {
         self.0.damage.as_ref()
     }
+
+    /// Whether this is of damage in spite of which a repair may salvage something. Where it is of
+    /// damage and this is false, the sentence itself says what to do.
+    #[must_use]
+    pub fn may_be_salvaged(&self) -> bool {
+        self.0.damage.is_some() && self.0.advice.is_some()
+    }
 }
 
 impl fmt::Display for Error {

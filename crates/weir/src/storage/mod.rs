@@ -126,6 +126,8 @@ pub struct WrittenTables {
     /// Those of them that a repair wrote that was cut off, ascending: all that it was made of is
     /// there.
     pub unfinished: Vec<TableUid>,
+    /// The greatest uid that no repair gave out.
+    pub newest: Option<TableUid>,
 }
 
 /// What a storage has left for new objects. Others may take it first.
@@ -358,14 +360,14 @@ pub trait RepairStorage: Storage {
     fn written_tables(&self) -> Result<WrittenTables> {
         Ok(WrittenTables::default())
     }
-    /// A tree is about to be written anew by what lies on the device. `spoilt`: the version log
-    /// that the root record names cannot be used, and an older one tells something; a copy of both
-    /// is kept. In a form that has two places for version logs the new one goes over the spoilt
-    /// one, so that a repair that is cut off leaves the older one to the next. Until the root
+    /// A tree is about to be written anew by what lies on the device. `told`: the version log that
+    /// tells something of the tree, where it may be another one than that of the root record. In a
+    /// form that has two places for version logs the new one goes over the other one, of which a
+    /// copy is kept, so that a repair that is cut off leaves this one to the next. Until the root
     /// record is written, what is written is the repair's own, and no table for
     /// [`written_tables`](Self::written_tables).
-    fn begin_rebuild(&self, spoilt: bool) {
-        let _ = spoilt;
+    fn begin_rebuild(&self, told: Option<SegmentNumber>) {
+        let _ = told;
     }
     /// Where the root record is lost, with all that told where it was: the newest version log, if
     /// no other one can have been in use. `None` in a form in which the root record is an object

@@ -22,8 +22,8 @@ use crate::storage::{OpenOptions, RepairStorage, Storage};
 /// and logs are written with zeros, the rest when it is first used ([`FormatOptions::zero`]).
 ///
 /// # Errors
-/// `InvalidArgument` if an option does not fit, the path is a directory, or it holds something and
-/// [`FormatOptions::force`] is not set: the error says what; `Locked` if it is a store that is
+/// `InvalidArgument` if an option does not fit or the path is a directory; `Conflict` if it holds
+/// something and [`FormatOptions::force`] is not set: the error says what; `Locked` if it is a store that is
 /// open, a device that is mounted or in use, or a file behind a loop device; `NoSpace`; `Io`. What
 /// was there is as it was then, but for an error of the device in the middle: it is no store then,
 /// and a file that was created is removed.
@@ -66,10 +66,11 @@ fn refuse_content(file: &Arc<dyn File>, options: &FormatOptions) -> Result<()> {
     let (Some(found), false) = (slots::format::content_of(file)?, options.force) else {
         return Ok(());
     };
-    Err(Error::invalid(format!(
+    let what = format!(
         "{} holds {found}; nothing was changed: choose another path, or lose that by `force`",
         file.path()
-    )))
+    );
+    Err(Error::new(ErrorKind::Conflict, what))
 }
 
 fn create_file(path: &Path, options: &FormatOptions) -> Result<()> {

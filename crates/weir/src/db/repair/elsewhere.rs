@@ -50,7 +50,7 @@ impl Repair {
             Ok(target) => target,
             // It will be made.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
+            Err(error) => return Err(unfit(error)),
         };
         let looked = check_empty(&*target);
         target.unlock();
@@ -69,7 +69,8 @@ impl Repair {
         };
         self.elsewhere = Some(Elsewhere::Failed);
         let options = OpenOptions { create: true, read_only: false };
-        let target = place.open(options, false, &Arc::new(IoCounters::default()))?;
+        let target = place.open(options, false, &Arc::new(IoCounters::default()));
+        let target = target.map_err(unfit)?;
         check_empty(&*target).inspect_err(|_| target.unlock())?;
         let lineage = Lineage::new(self.prng.next_u64());
         adopt(&*target, &Root::empty(lineage, 0))?;
@@ -91,6 +92,17 @@ impl Repair {
         }
         target.unlock();
     }
+}
+
+/// Why a place cannot be opened, for one that is to hold a new store: advice about a damaged one
+/// does not fit.
+fn unfit(error: Error) -> Error {
+    let what = format!(
+        "the new store cannot be made there: {}; name a place where nothing is, or a file that was \
+         formatted and never opened (`weir format --unopened`)",
+        error.message()
+    );
+    Error::with_source(error.kind(), what, error)
 }
 
 /// That nothing was ever written into a place.

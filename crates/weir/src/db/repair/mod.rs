@@ -25,7 +25,7 @@
 //! which a copy is kept: the one exception from invariant 2.
 //!
 //! Such a rebuild may go into another place (`elsewhere`): the new tree is written there, beside no
-//! obsolete table, and what is damaged is only read.
+//! obsolete table, and what is damaged is only read; so it is done whatever the version log says.
 //!
 //! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
 //! renamed if nothing of it is needed; (2) the root record is switched after everything that it
@@ -91,7 +91,8 @@ use wal::{LogEnd, Segments, read_log};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RepairOptions {
-    /// Of a store in a file or on a device whose version log cannot be used: build the tree again
+    /// Of a store in a file or on a device whose version log cannot be used, or with `rebuild_into`
+    /// whatever it says: build the tree again
     /// from every table that still lies in its slots, where the repair is otherwise refused. Tables
     /// that were merged away long ago are among them, until their slots are written again, so keys
     /// that were deleted and keyspaces that were dropped can come back; the newest version of a key
@@ -102,8 +103,9 @@ pub struct RepairOptions {
     /// beside the file; a device has no such place, and a repair of one that finds damage needs it.
     pub keep_in: Option<PathBuf>,
     /// With `from_trailers`: the new tree goes into a store of its own here, which must not be
-    /// there yet, or be a file or a device that was formatted and never opened. The damaged one is
-    /// only read, so that it needs no room and no copies. Default: `None`, in its own place.
+    /// there yet, or be a file or a device that was formatted and never opened, with room for what
+    /// the tables that are found come to without their older versions. The damaged one is only
+    /// read, so that it needs no room and no copies. Default: `None`, in its own place.
     pub rebuild_into: Option<PathBuf>,
 }
 
@@ -246,7 +248,8 @@ impl Repair {
         self.report.structure = faults.cloned().collect();
         let all_are_found = self.aside.finds_all_tables();
         let named = self.named_log(&salvage)?;
-        if !salvage.whole || (!all_are_found && salvage.log != named) {
+        let is_unsafe = !salvage.whole || (!all_are_found && salvage.log != named);
+        if is_unsafe || self.elsewhere.is_some() {
             return self.rebuild(salvage);
         }
         self.report.rolled_back = !all_are_found && salvage.log_fault.is_some();
@@ -264,13 +267,6 @@ impl Repair {
         if let Some(fault) = self.outdated(&salvage, &log)? {
             self.report.structure.push(fault);
             return self.rebuild(salvage);
-        }
-        if self.elsewhere.is_some() {
-            let what = format!(
-                "the version log of {} can be used; repair it where it is",
-                self.storage.path()
-            );
-            return Err(Error::invalid(what));
         }
         self.lengthen()?;
         let bad = self.check_tables(&salvage.root)?;
@@ -320,9 +316,34 @@ impl Repair {
         if salvage.log != newest && !same {
             return Ok(newest);
         }
+        if let Some(fault) = self.is_followed(salvage)? {
+            self.report.structure.push(fault);
+            return Ok(salvage.named);
+        }
         self.report.unnamed = true;
-        self.storage.write_root_record(&record.encode(), salvage.log)?;
+        if self.elsewhere.is_none() {
+            self.storage.write_root_record(&record.encode(), salvage.log)?;
+        }
         Ok(salvage.log)
+    }
+
+    /// What tells of a version log that came after the one that was found, and left nothing else:
+    /// an opening writes its own before the first segment of its write-ahead log, and no table has
+    /// a uid above the mark that the version log has recorded.
+    fn is_followed(&self, salvage: &Salvage) -> Result<Option<Error>> {
+        let root = &salvage.root;
+        let segments = Segments::read(&*self.storage)?;
+        let newest = self.aside.written_tables()?.newest;
+        let what = if segments.last_opening(root.lineage) > root.opening {
+            "the write-ahead log is of a later opening of the store"
+        } else if newest.is_some_and(|uid| uid >= root.next_uid) {
+            "there are tables that came after it"
+        } else {
+            return Ok(None);
+        };
+        let file = self.storage.name_of(Object::Log(LogKind::Versions, salvage.log));
+        let what = format_args!("both superblocks are lost, and it is not the newest one: {what}");
+        Ok(Some(Error::corruption(file, 0, what)))
     }
 
     fn context(&self) -> Context {
@@ -538,19 +559,33 @@ impl Repair {
     fn keep(
         &mut self,
         salvage: Salvage,
-        bad: Vec<BadTable>,
+        mut bad: Vec<BadTable>,
         log: &LogEnd,
         segments: &Segments,
     ) -> Result<()> {
         self.copy_structure(&salvage)?;
         let Salvage { mut root, listed_only, .. } = salvage;
         let uids = Arc::new(AtomicU64::new(self.next_uid(root.next_uid)?.get()));
+        let next = Arc::clone(&uids);
+        let new_uid: NewUid =
+            Arc::new(move || Ok(TableUid::new(next.fetch_add(1, Ordering::Relaxed))));
         let mut edit = VersionEdit::default();
-        self.replace(&root, &listed_only, bad, &uids, &mut edit)?;
+        let replaced = self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit);
+        replaced.map_err(|error| self.no_room_in_place(error))?;
         root.next_uid = TableUid::new(uids.load(Ordering::Relaxed));
         root.opening = self.next_opening(root.opening, segments.last_opening(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
         self.remove_replaced()?;
+        let uids = Arc::clone(&set);
+        let new_uid: NewUid = Arc::new(move || uids.new_uid());
+        while !bad.is_empty() {
+            // The tables that were replaced have made room.
+            let (root, mut edit) = (set.current(), VersionEdit::default());
+            let replaced = self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit);
+            replaced.map_err(|error| self.no_room_in_place(error))?;
+            set.apply(edit)?;
+            self.remove_replaced()?;
+        }
         if let Some(fault) = &log.damage {
             self.salvage_log(&set, segments, fault)?;
         }

@@ -110,7 +110,10 @@ impl Repair {
                 self.storage.path(),
                 faults.join("; ")
             );
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            return Err(match self.report.structure.first() {
+                Some(fault) => Error::with_source(ErrorKind::Unsupported, what, fault.clone()),
+                None => Error::new(ErrorKind::Unsupported, what),
+            });
         }
         let known = Segments::read(&*self.storage)?;
         let lineage = salvage.lineage.or_else(|| known.lineage());
@@ -177,7 +180,7 @@ impl Repair {
         // one.
         self.copy_structure(salvage)?;
         if self.elsewhere.is_none() {
-            self.aside.begin_rebuild(salvage.whole && salvage.log != salvage.named);
+            self.aside.begin_rebuild(salvage.whole.then_some(salvage.log));
         }
         self.note_missing(salvage, collected);
         self.collect_remains(&salvage.root, collected)?;
@@ -212,13 +215,23 @@ impl Repair {
 
     /// Says what a rebuild in slots needs, if it did not find it.
     fn no_room(&self, error: Error) -> Error {
-        let elsewhere = self.elsewhere.is_some();
-        if error.kind() != ErrorKind::NoSpace || self.aside.finds_all_tables() || elsewhere {
+        if error.kind() != ErrorKind::NoSpace || self.aside.finds_all_tables() {
             return error;
         }
         let uids = self.storage.list_tables().unwrap_or_default();
         let tables = uids.iter().filter_map(|&uid| self.storage.open_table(uid).ok());
         let (tables, free) = (tables.map(|table| table.len()), self.storage.free_space());
+        if self.elsewhere.is_some() {
+            let what = format!(
+                "{} has too little room for the new store, which may take as much as the tables \
+                 that were found in {}, {} bytes, and a slot more for each where it is in slots; \
+                 nothing was changed there: name a larger place",
+                self.target().path(),
+                self.storage.path(),
+                tables.sum::<u64>(),
+            );
+            return Error::with_source(ErrorKind::NoSpace, what, error);
+        }
         let copies = match self.report.kept_files.is_empty() {
             true => String::new(),
             false => {
@@ -228,10 +241,26 @@ impl Repair {
         let what = format!(
             "the tree is built again beside the tables that lie in the slots, obsolete ones too: \
              of {} they have {} bytes, and {} are free; all of them are as they were{copies}: name \
-             a place for a new store (`--into PATH`), with as much room as that, or restore a copy",
+             a place for a new store (`--into PATH`), which takes at most as much, or restore a \
+             copy",
             self.storage.path(),
             tables.sum::<u64>(),
             free.table_bytes.unwrap_or(0)
+        );
+        Error::with_source(ErrorKind::NoSpace, what, error)
+    }
+
+    /// Says what to do where a store has no room for what is left of a damaged table.
+    pub(super) fn no_room_in_place(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::NoSpace || self.aside.finds_all_tables() {
+            return error;
+        }
+        let what = format!(
+            "{} has no room for what is left of a damaged table, which is written before its place \
+             is free; all of it is there, and can be read as far as it is sound: build the tree \
+             again in a new store (`weir repair --from-trailers --into PATH`), by which keys that \
+             were deleted can come back, or restore a copy",
+            self.storage.path(),
         );
         Error::with_source(ErrorKind::NoSpace, what, error)
     }

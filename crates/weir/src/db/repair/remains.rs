@@ -9,21 +9,25 @@
 //! older than all that is shown above the sentinel, and nothing below shows it; of that the newest
 //! is taken, if the sentinel can have had it by its sequence number.
 //!
+//! Where there is no room for what is left of all of them beside the tables themselves, some are
+//! replaced first, which frees the place of these, and then others: those of sentinels before the
+//! tables whose masks may hide what they have lost.
+//!
 //! A delete may be lost, and then what it hid comes to light: the report says between which keys.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{BadTable, LostTable, Output, Repair, damage, sound_table};
 use crate::base::cursor::Cursor;
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::ids::TableUid;
 use crate::base::key::{Kind, SEQ_MAX, Seq, compare};
 use crate::base::table_meta::{Mask, TableMeta};
 use crate::cache::Purpose;
+use crate::compaction::execute::NewUid;
 use crate::memtable::Memtable;
 use crate::storage::Object;
 use crate::table::{CursorOptions, KeyRanges, ReadAhead, Table};
@@ -44,21 +48,29 @@ struct Remains {
 }
 
 impl Repair {
-    /// Replaces `bad` tables in `edit` by what is left of them, and keeps copies of their files.
+    /// Replaces `bad` tables in `edit` by what is left of them, and keeps copies of their files:
+    /// as many as there is room for, and at least one. The others stay in `bad`.
+    ///
+    /// # Errors
+    /// `NoSpace` if there is no room for any; the device's.
     pub(super) fn replace(
         &mut self,
         root: &Root,
         listed_only: &BTreeSet<TableUid>,
-        bad: Vec<BadTable>,
-        uids: &Arc<AtomicU64>,
+        bad: &mut Vec<BadTable>,
+        new_uid: &NewUid,
         edit: &mut VersionEdit,
     ) -> Result<()> {
         let orphans = if bad.is_empty() { Vec::new() } else { self.orphans(root, listed_only)? };
+        bad.sort_by_key(|table| !is_of_sentinel(root, table));
         let mut remains = Vec::new();
-        for table in &bad {
-            remains.push(self.remains(root, table, &orphans, uids)?);
+        for table in &*bad {
+            match self.remains(root, table, &orphans, new_uid) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && !remains.is_empty() => break,
+                left => remains.push(left?),
+            }
         }
-        for (bad, remains) in bad.into_iter().zip(remains) {
+        for (bad, remains) in bad.drain(..remains.len()).zip(remains) {
             let meta = bad.table.meta();
             let kept_as = self.copy_aside(Object::Table(meta.uid))?;
             let keyspace = root.keyspaces.get(bad.keyspace).map(|state| state.name.to_string());
@@ -98,7 +110,7 @@ impl Repair {
         root: &Root,
         bad: &BadTable,
         orphans: &[Arc<Table>],
-        uids: &Arc<AtomicU64>,
+        new_uid: &NewUid,
     ) -> Result<Remains> {
         let meta = bad.table.meta();
         let (memtable, lost) = read_blocks(&bad.table, &bad.meta.masks)?;
@@ -117,13 +129,12 @@ impl Repair {
         if entries == 0 {
             return Ok(Remains { tables: Vec::new(), entries, lost });
         }
-        let uids = Arc::clone(uids);
         let output = Output {
             keyspace: bad.keyspace,
             options: &keyspace.options,
             run: run_of(bad),
             hash_seed: root.hash_seed,
-            new_uid: Arc::new(move || Ok(TableUid::new(uids.fetch_add(1, Ordering::Relaxed)))),
+            new_uid: Arc::clone(new_uid),
         };
         let tables = self.write(output, entries, Box::new(memtable.cursor()))?;
         Ok(Remains { tables, entries, lost })
@@ -132,6 +143,12 @@ impl Repair {
 
 fn run_of(bad: &BadTable) -> RunId {
     RunId { level: bad.level, part: bad.part, epoch: bad.epoch }
+}
+
+fn is_of_sentinel(root: &Root, bad: &BadTable) -> bool {
+    let keyspace = root.keyspaces.get(bad.keyspace);
+    let run = keyspace.and_then(|keyspace| keyspace.version.run(run_of(bad)));
+    run.is_some_and(|run| run.kind == RunKind::Sentinel)
 }
 
 /// The tables with masks below a table of a sentinel; none below another one, which may have taken

@@ -130,8 +130,7 @@ pub struct RepairReport {
     /// Files that could not be read whole, by the names in the store's directory that they, or
     /// copies of them, have now.
     pub kept_files: Vec<String>,
-    /// Such files that earlier repairs have kept. One of these may have been cut off before it
-    /// could report what it gave up.
+    /// Such files that earlier repairs have kept, whose reports tell what was given up with them.
     pub kept_before: Vec<String>,
 }
 
@@ -190,8 +189,8 @@ impl RepairReport {
             return String::new();
         }
         format!(
-            "\nearlier repairs have kept {}; if one was cut off, what it gave up is not in this \
-             report",
+            "\nstill there from earlier repairs: {}; this report does not tell of what these gave \
+             up",
             self.kept_before.join(", ")
         )
     }

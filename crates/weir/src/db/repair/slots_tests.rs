@@ -12,6 +12,7 @@ use crate::device::sim::SimDisk;
 use crate::device::sim::crash::CrashPolicy;
 use crate::device::site::OpKind;
 use crate::device::{FileClass, Mode};
+use crate::options::{CompactionPolicy, LeveledOptions, Options};
 use crate::storage::open::{Location, format_in};
 use crate::storage::slots::FormatOptions;
 
@@ -82,7 +83,7 @@ fn an_older_version_log_is_not_used() {
 
 /// Goal: a store that lost both superblocks is found again by the heads of its version log, and
 /// says that it was; an opening refuses it, and so does formatting. Method: copies overwritten with
-/// zeros and with garbage; one head lost as well, the one in use and the other one.
+/// zeros and with garbage; one head lost as well, the one in use and the other one, or all of a half.
 #[test]
 fn both_superblocks_are_found_again() {
     let all = contents(&store());
@@ -102,20 +103,57 @@ fn both_superblocks_are_found_again() {
         assert!(contents(&disk) == all, "fill {fill}");
         assert!(builder(&disk).repair().expect("sound").healthy);
     }
-    for half in HALVES {
+    // Zeros are no proof that a half was never used.
+    let losses = [(PAGE, 0xff), (PAGE, 0), (HALF, 0)];
+    for (half, (bytes, fill)) in HALVES.into_iter().flat_map(|h| losses.map(|loss| (h, loss))) {
         let disk = store();
-        for at in [0, 1 << 20, half] {
-            overwrite(&disk, at, &[0xff; PAGE as usize]);
+        for (at, bytes) in [(0, PAGE), (1 << 20, PAGE), (half, bytes)] {
+            overwrite(&disk, at, &vec![fill; bytes as usize]);
         }
         let before = disk.read_all(NAME).expect("read");
         let refused = builder(&disk).repair().expect_err("its log may be the one in use");
         assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
         assert!(disk.read_all(NAME).expect("read") == before, "a refused repair has written");
-        let how = RepairOptions::default().from_trailers(true);
-        let report = builder(&disk).repair_with(how).expect("from trailers");
+        let elsewhere = SimDisk::default();
+        into(&disk, Location::Dir(elsewhere.dir())).expect("into another place");
+        assert!(disk.read_all(NAME).expect("read") == before, "the damaged store was changed");
+        let report = from_trailers(&disk).expect("from trailers");
         assert!(report.from_trailers, "{report}");
         assert!(contents(&disk).len() >= all.len(), "half {half}");
     }
+}
+
+/// Goal: where superblocks are lost, what tables tell counts against the version log that is left:
+/// in one opening, in which its log was written anew, nothing else does. Method: a store of one
+/// opening, and the same after more flushes than a mark of uids is ahead, with the first log as it
+/// was and the second one filled with zeros.
+#[test]
+fn tables_tell_of_a_later_version_log() {
+    let disk = formatted(32 << 20);
+    let db = builder(&disk).open().expect("opens");
+    db.put("a", "value").expect("put");
+    db.flush().expect("flushed");
+    let lost = |disk: &SimDisk| {
+        let disk = disk.copy();
+        overwrite(&disk, 0, &[0; PAGE as usize]);
+        overwrite(&disk, 1 << 20, &[0; PAGE as usize]);
+        disk
+    };
+    let once = lost(&disk);
+    let report = builder(&once).repair().expect("its only log is sound");
+    assert!(report.unnamed && !report.rebuilt, "{report}");
+    assert_eq!(contents(&once).len(), 1);
+    let first = disk.read_all(NAME).expect("read")[HALVES[0] as usize..][..HALF as usize].to_vec();
+    for i in 0..5000u32 {
+        db.put(i.to_be_bytes(), b"value").expect("put");
+        db.flush().expect("flushed");
+    }
+    let disk = lost(&disk);
+    overwrite(&disk, HALVES[0], &first);
+    overwrite(&disk, HALVES[1], &vec![0; HALF as usize]);
+    let refused = builder(&disk).repair().expect_err("a table tells of another log");
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    assert!(refused.to_string().contains("tables that came after it"), "{refused}");
 }
 
 /// Goal: a repair of such a store that is cut off can be repeated. Method: power cuts at each
@@ -440,15 +478,15 @@ fn a_tree_can_be_built_elsewhere() {
     assert_eq!(disk.dir().list().expect("listed").len(), 1, "something lies beside it");
 }
 
-/// Goal: a place that holds something is refused, and so is a store that needs no trailers; a new
-/// place is not touched then. One that has too little room is left as it was.
+/// Goal: a place that holds something is refused, and so is the wish without trailers; a store
+/// whose version log is sound can be built elsewhere, too.
 #[test]
-fn a_place_elsewhere_must_be_empty_and_needed() {
+fn a_place_elsewhere_must_be_empty() {
     let (disk, other) = (store(), store());
     let dir = SimDisk::default();
-    let refused = into(&disk, Location::Dir(dir.dir())).expect_err("the version log is sound");
-    assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
-    assert!(dir.dir().list().expect("listed").is_empty());
+    let report = into(&disk, Location::Dir(dir.dir())).expect("asked for");
+    assert!(report.from_trailers && report.rebuilt_into.is_some(), "{report}");
+    let dir = SimDisk::default();
     lose_versions(&disk);
     let refused = into(&disk, Location::File(other.dir(), NAME.into())).expect_err("a store");
     assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
@@ -537,6 +575,46 @@ fn a_store_in_use_is_built_elsewhere() {
     let file = formatted(32 << 20);
     into(&disk, Location::File(file.dir(), NAME.into())).expect("room enough");
     assert!(contents(&file) == model, "something is missing or old");
+}
+
+/// Goal: a store that is nearly full, and has more damaged tables than free slots, is repaired, with
+/// all that can be read of them. Method: writes until there is no room; a block of every slot
+/// damaged that is not its last.
+#[test]
+fn a_full_store_is_repaired_table_by_table() {
+    const SLOTS: u64 = 6 << 20;
+    let disk = formatted(32 << 20);
+    let mut options = Options::default();
+    (options.write_buffer_bytes, options.table_bytes) = (128 << 10, 64 << 10);
+    let levels = LeveledOptions::default().base_level_bytes(1 << 20);
+    options.compaction = CompactionPolicy::Leveled(levels);
+    let db = builder(&disk).default_options(options).open().expect("opens");
+    let mut prng = Prng::new(5);
+    let mut keys = 0u64;
+    let refused = loop {
+        let mut value = vec![0; 1000];
+        value.iter_mut().for_each(|byte| *byte = prng.below(256) as u8);
+        let key = keys.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match db.put(key.to_be_bytes(), &value) {
+            Ok(_) => keys += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    db.close().expect("closed");
+    let (file, mut damaged) = (disk.read_all(NAME).expect("read"), 0);
+    for slot in (0..file.len() as u64).step_by(64 << 10).skip_while(|at| *at < SLOTS) {
+        if file[slot as usize..][..64].iter().any(|&byte| byte != 0) {
+            overwrite(&disk, slot + 5000, &[0xff; 8]);
+            damaged += 1;
+        }
+    }
+    let report = builder(&disk).repair().expect("repaired");
+    let lost: u64 =
+        report.lost_tables.iter().map(|t| t.entries.unwrap_or(0) - t.entries_kept).sum();
+    assert!(report.lost_tables.len() as u64 > damaged / 2, "{damaged} slots damaged: {report}");
+    assert!(lost < keys / 4, "{lost} of {keys} lost");
+    assert_eq!(contents(&disk).len() as u64, keys - lost);
 }
 
 /// Goal: a rebuild that finds no room leaves a file that was cut off as short as it was, so that

@@ -35,7 +35,7 @@ const SLOT_BYTES_MAX: u64 = 1 << 30;
 /// Not in tests, in which each write is a place where the power is cut and where a call fails.
 const LOG_PIECE: u64 = if cfg!(test) { 256 * KIB } else { 4 * KIB };
 /// Areas and cells are multiples of this: a tear of a large sector stays inside one of them.
-const AREA_UNIT: u64 = 64 * KIB;
+pub(super) const AREA_UNIT: u64 = 64 * KIB;
 /// Cells that the log is divided into: at most half of them are in use between two flushes, one is
 /// being prepared, and one is kept for reuse.
 const CELLS: u64 = 16;

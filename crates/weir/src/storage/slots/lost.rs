@@ -2,15 +2,16 @@
 //!
 //! The head of each half of the version log has a copy of the superblock's fields, all but the
 //! root: what they were when the store was opened that began this log. The first half begins where
-//! every formatting puts it; the second is looked for behind it, page by page.
+//! every formatting puts it; the second is looked for behind it, wherever one could put it.
 //!
 //! Nothing says then which half was in use, so only a repair looks here, and it tells that it did:
 //! the log with the greater number counts, if no other one can have been lost. What is found here
 //! is written with the root record that the repair makes for that log, before anything else.
 //!
 //! Invariants: (1) a head counts only where its own layout has a half, and two must agree; (2) a
-//! half that has no head, and is not blank either, may be that of the log which was in use: then
-//! none counts; (3) the generation goes on behind every one that the device can have had, so that
+//! half that has no head may be that of the log which was in use, and then none counts: it was
+//! never used if all of it is blank, as formatting left it, and the other one has the device's
+//! first head (whether a log came after that, `db::repair` asks of what the slots hold); (3) the generation goes on behind every one that the device can have had, so that
 //! no table of a repair is taken for that of one that was cut off.
 //!
 //! Source: Weir's own.
@@ -24,12 +25,15 @@ use crate::base::ids::SegmentNumber;
 use crate::device::File;
 use crate::storage::LogKind;
 use crate::storage::slots::Opened;
-use crate::storage::slots::format::AREAS_OFFSET;
+use crate::storage::slots::format::{AREA_UNIT, AREAS_OFFSET};
 use crate::storage::slots::page::{HEAD_MAGIC, LogHead, PAGE_BYTES};
 use crate::storage::slots::superblock::{AreaKind, Superblock, Superblocks};
 
 /// How far the second half is looked for: no formatting makes larger ones.
 const HALF_BYTES_MAX: u64 = 1 << 30;
+
+/// The turn of the first head that a device has of its version log.
+const FIRST_TURN: u64 = 1;
 
 /// More than the superblocks that an opening can replace.
 const GENERATIONS: u64 = 1 << 32;
@@ -52,20 +56,27 @@ pub(super) struct Found {
 pub(super) fn find(device: &Arc<dyn File>) -> Result<Option<Found>> {
     let mut found = head_at(device, AREAS_OFFSET, AreaKind::FirstHalf);
     let end = device.len()?.min(AREAS_OFFSET + HALF_BYTES_MAX + PAGE_BYTES as u64);
-    let mut at = AREAS_OFFSET + PAGE_BYTES as u64;
+    let mut at = AREAS_OFFSET + AREA_UNIT;
     while found.is_none() && at < end {
         found = head_at(device, at, AreaKind::SecondHalf);
-        at += PAGE_BYTES as u64;
+        at += AREA_UNIT;
     }
     let Some(mut superblock) = found else { return Ok(None) };
     let (mut newest, mut is_certain) = (None, true);
+    let (mut turns, mut has_both) = (0, true);
     for (half, kind) in (0u8..).zip([AreaKind::FirstHalf, AreaKind::SecondHalf]) {
-        let Some(offset) = start_of(&superblock, kind) else { return Ok(None) };
+        let Some((offset, bytes)) = area_of(&superblock, kind) else { return Ok(None) };
         let page = page_at(device, offset);
         let head = LogHead::decode(&page, &superblock.uuid);
         match head.filter(|head| head.kind == LogKind::Versions) {
-            Some(LogHead { number, .. }) => newest = newest.max(Some((number, half))),
-            None => is_certain &= page.len() == PAGE_BYTES && page.iter().all(|&byte| byte == 0),
+            Some(LogHead { number, turn, .. }) => {
+                newest = newest.max(Some((number, half)));
+                turns = turns.max(turn);
+            }
+            None => {
+                has_both = false;
+                is_certain &= is_blank(device, offset, bytes);
+            }
         }
         if let Some(other) = head_at(device, offset, kind) {
             let generation = superblock.generation.max(other.generation);
@@ -78,12 +89,24 @@ pub(super) fn find(device: &Arc<dyn File>) -> Result<Option<Found>> {
     let layout = superblock.layout();
     superblock.generation = superblock.generation.saturating_add(GENERATIONS);
     let (number, half) = newest.unwrap_or((SegmentNumber::ZERO, 0));
+    is_certain &= has_both || turns <= FIRST_TURN;
     let log = newest.map(|_| number).filter(|_| is_certain);
     Ok(Some(Found { superblock, layout, log, half }))
 }
 
-fn start_of(superblock: &Superblock, kind: AreaKind) -> Option<u64> {
-    superblock.areas.iter().find(|area| area.kind == kind).map(|area| area.offset)
+/// Where an area begins, and its bytes.
+fn area_of(superblock: &Superblock, kind: AreaKind) -> Option<(u64, u64)> {
+    let area = superblock.areas.iter().find(|area| area.kind == kind)?;
+    Some((area.offset, area.bytes))
+}
+
+/// Whether there is nothing but zeros, all of which can be read.
+fn is_blank(device: &Arc<dyn File>, offset: u64, bytes: u64) -> bool {
+    let pages = bytes.div_ceil(PAGE_BYTES as u64);
+    (0..pages).all(|page| {
+        let page = page_at(device, offset + page * PAGE_BYTES as u64);
+        page.len() == PAGE_BYTES && page.iter().all(|&byte| byte == 0)
+    })
 }
 
 fn page_at(device: &Arc<dyn File>, offset: u64) -> Vec<u8> {
@@ -101,13 +124,29 @@ fn head_at(device: &Arc<dyn File>, offset: u64, kind: AreaKind) -> Option<Superb
     }
     let (uuid, layout) = LogHead::layout(&page)?;
     let superblock = Superblock::of_layout(layout, &device.path()).ok()?;
-    let fits = superblock.uuid == uuid && start_of(&superblock, kind) == Some(offset);
+    let fits = superblock.uuid == uuid
+        && area_of(&superblock, kind).map(|(start, _)| start) == Some(offset);
     fits.then_some(superblock)
 }
 
-/// Whether the first half has a head, as only a store has.
+/// Whether a half has a head, as only a store has.
 pub(super) fn has_head(device: &Arc<dyn File>) -> bool {
-    head_at(device, AREAS_OFFSET, AreaKind::FirstHalf).is_some()
+    find(device).is_ok_and(|found| found.is_some())
+}
+
+/// Clears the heads, so that nothing tells of a store any more.
+///
+/// # Errors
+/// The device's.
+pub(super) fn forget(device: &Arc<dyn File>) -> Result<()> {
+    let Some(found) = find(device)? else { return Ok(()) };
+    for kind in [AreaKind::FirstHalf, AreaKind::SecondHalf] {
+        let Some((offset, _)) = area_of(&found.superblock, kind) else { continue };
+        if offset.saturating_add(PAGE_BYTES as u64) <= device.len()? {
+            device.write_durable(&[0; PAGE_BYTES], offset)?;
+        }
+    }
+    Ok(())
 }
 
 /// Opens the superblocks of a damaged device: as they are, or as heads tell them if both are lost.

@@ -18,7 +18,7 @@
 //! Thread-safety: any thread may call any method.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{SegmentNumber, TableUid};
@@ -142,8 +142,8 @@ pub(crate) struct Slots {
     lock: Mutex<Option<Box<dyn Lock>>>,
     closed: Arc<AtomicBool>,
     aside: Option<Aside>,
-    /// Whether a repair gave up the version log that the root record names.
-    spoilt: AtomicBool,
+    /// The version log that tells a repair something, if the tree is written anew; 0: none.
+    told: AtomicU64,
     /// Where both superblocks were lost: the newest version log, if that is known, and the half
     /// that has the newest head.
     lost: Option<(Option<SegmentNumber>, u8)>,
@@ -158,12 +158,13 @@ impl Slots {
         let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
         let opened = Superblocks::open(Arc::clone(&whole));
         // Damaged ones are a store's, too.
-        if opened.is_ok_and(|found| found.is_none()) {
+        if opened.is_ok_and(|found| found.is_none()) && !lost::has_head(&whole) {
             let path = ground.file.path();
             let what = format!("{path} holds no Weir store; nothing was changed");
             return Err(Error::invalid(what));
         }
         Superblocks::wipe(&whole)?;
+        lost::forget(&whole)?;
         // Nor is there anything that a format would have to be forced over.
         format::clear_end(&ground.file)
     }
@@ -255,7 +256,7 @@ impl Slots {
                     "both copies are lost, but not the version log, which may tell what they said,";
                 return Err(Error::corruption(superblock::name_in(&path), 0, what));
             }
-            return Err(no_superblock(&path, repairs));
+            return Err(no_superblock(&path));
         };
         let superblock = superblocks.current();
         let (uuid, log_unit) = (superblock.uuid, superblock.log_unit);
@@ -303,7 +304,7 @@ impl Slots {
             lock: Mutex::new(Some(ground.lock)),
             closed: Arc::default(),
             aside: ground.aside,
-            spoilt: AtomicBool::new(false),
+            told: AtomicU64::new(0),
             lost,
         })
     }
@@ -386,20 +387,12 @@ fn area_of(superblock: &Superblock, kind: AreaKind, path: &str) -> Result<Area> 
 }
 
 /// The error of a file or device without a superblock, of which a repair knows more.
-fn no_superblock(path: &str, repairs: bool) -> Error {
-    Error::invalid(match repairs {
-        false => format!(
-            "{path} is not a directory, and holds no store: it has no superblock; if it was one, \
-             both are lost, and its version log may still tell what they said: repair it (`weir \
-             repair`), or restore a copy; otherwise name a directory, or make this one a store \
-             (`weir format`)"
-        ),
-        true => format!(
-            "{path} is not a directory, and nothing in it tells of a store: it has no superblock, \
-             and no version log that says what one said; if it was a store, restore a copy, or \
-             make it a new one (`weir format`: what it has is lost)"
-        ),
-    })
+fn no_superblock(path: &str) -> Error {
+    Error::invalid(format!(
+        "{path} is not a directory, and holds no store: it has no superblock, and no version log \
+         that says what one said; name another path, or make this one a new store \
+         (`weir format`: what it has is lost); if it was one, restore a copy"
+    ))
 }
 
 /// Bytes that a file lacks at its end.
@@ -500,7 +493,8 @@ impl Storage for Slots {
                 // The head that tells where everything is stays until a superblock does.
                 let named = named.or(self.lost.map(|(_, half)| half)).map(usize::from);
                 // A repair keeps the half that told it something until its own log counts.
-                named.map(|half| if self.spoilt.load(Ordering::Relaxed) { 1 - half } else { half })
+                let told = SegmentNumber::new(self.told.load(Ordering::Relaxed));
+                cells.find(told).or(named)
             }
         };
         // What the other half holds, or both where no root names one, is of an opening that failed,
@@ -567,7 +561,7 @@ impl Storage for Slots {
         superblocks.replace(|next| next.root = Some(RootCopy { record, log, half }))?;
         // If a repair was running, what it wrote is the store now.
         self.space.repairs.store(0, Ordering::Relaxed);
-        self.spoilt.store(false, Ordering::Relaxed);
+        self.told.store(0, Ordering::Relaxed);
         Ok(())
     }
 

@@ -175,10 +175,10 @@ impl RepairStorage for Slots {
         Ok(trailers::assemble(space.trailers()?, |extent| space.room(extent), generation))
     }
 
-    fn begin_rebuild(&self, spoilt: bool) {
+    fn begin_rebuild(&self, told: Option<SegmentNumber>) {
         let generation = self.superblocks.lock().current().generation;
         self.space.repairs.store(generation, Ordering::Relaxed);
-        self.spoilt.store(spoilt, Ordering::Relaxed);
+        self.told.store(told.map_or(0, SegmentNumber::get), Ordering::Relaxed);
     }
 
     fn unnamed_log(&self) -> Option<SegmentNumber> {

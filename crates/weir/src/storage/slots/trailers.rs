@@ -27,7 +27,10 @@ pub(super) fn assemble(
     generation: u64,
 ) -> WrittenTables {
     let uids: BTreeSet<TableUid> = trailers.iter().map(|(_, trailer)| trailer.uid).collect();
-    let mut found = WrittenTables { uids: uids.into_iter().collect(), ..WrittenTables::default() };
+    let of_store = trailers.iter().filter(|(_, trailer)| trailer.repairs == 0);
+    let newest = of_store.map(|(_, trailer)| trailer.uid).max();
+    let uids = uids.into_iter().collect();
+    let mut found = WrittenTables { uids, newest, ..WrittenTables::default() };
     let mut by_uid: BTreeMap<TableUid, Parts> = BTreeMap::new();
     let mut unfinished = BTreeSet::new();
     for (extent, trailer) in trailers {
