@@ -83,7 +83,8 @@ fn an_older_version_log_is_not_used() {
 
 /// Goal: a store that lost both superblocks is found again by the heads of its version log, and
 /// says that it was; an opening refuses it, and so does formatting. Method: copies overwritten with
-/// zeros and with garbage; one head lost as well, the one in use and the other one, or all of a half.
+/// zeros and with garbage; one head lost as well, the one in use and the other one, or all of a
+/// half.
 #[test]
 fn both_superblocks_are_found_again() {
     let all = contents(&store());
@@ -577,8 +578,8 @@ fn a_store_in_use_is_built_elsewhere() {
     assert!(contents(&file) == model, "something is missing or old");
 }
 
-/// Goal: a store that is nearly full, and has more damaged tables than free slots, is repaired, with
-/// all that can be read of them. Method: writes until there is no room; a block of every slot
+/// Goal: a store that is nearly full, and has more damaged tables than free slots, is repaired,
+/// with all that can be read of them. Method: writes until there is no room; a block of every slot
 /// damaged that is not its last.
 #[test]
 fn a_full_store_is_repaired_table_by_table() {

@@ -11,8 +11,9 @@
 //! Invariants: (1) a head counts only where its own layout has a half, and two must agree; (2) a
 //! half that has no head may be that of the log which was in use, and then none counts: it was
 //! never used if all of it is blank, as formatting left it, and the other one has the device's
-//! first head (whether a log came after that, `db::repair` asks of what the slots hold); (3) the generation goes on behind every one that the device can have had, so that
-//! no table of a repair is taken for that of one that was cut off.
+//! first head (whether a log came after that, `db::repair` asks of what the slots hold); (3) the
+//! generation goes on behind every one that the device can have had, so that no table of a repair
+//! is taken for that of one that was cut off.
 //!
 //! Source: Weir's own.
 
