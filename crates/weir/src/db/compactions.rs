@@ -600,11 +600,12 @@ impl Engine {
         self.flush(tree)?;
         let lower = lower.as_ref().map(Vec::as_slice);
         let upper = upper.as_ref().map(Vec::as_slice);
+        let mut alone = false;
         loop {
             let seen = self.shared.progress_generation();
             // Not that other work found no space: this may need less, and its own failure ends it.
             self.shared.health.check_writable()?;
-            let reserved = match self.next_in_range(tree, lower, upper)? {
+            let reserved = match self.next_in_range(tree, (lower, upper), alone)? {
                 RangeStep::Done => return Ok(()),
                 RangeStep::Again => continue,
                 RangeStep::Wait => {
@@ -613,10 +614,19 @@ impl Engine {
                 }
                 RangeStep::Run(reserved) => reserved,
             };
+            let has_company = || self.jobs.state.lock().spending().len() > 1;
+            let had_company = has_company();
             match self.run_reserved(*reserved, |ended| ended) {
                 Ok(Ended::Done) => self.note_job(Ok(())),
                 Ok(Ended::Quarantined(error)) => return Err(error),
                 Err(error) if error.kind() == ErrorKind::NoSpace && self.delete_spares() => {}
+                // Of two that go as they come each may have what the other needs.
+                Err(error)
+                    if error.kind() == ErrorKind::NoSpace
+                        && (had_company || !self.jobs.state.lock().spending().is_empty()) =>
+                {
+                    alone = true;
+                }
                 Err(error) => {
                     self.note_job(Err(error.clone()));
                     return Err(error);
@@ -625,12 +635,13 @@ impl Engine {
         }
     }
 
-    /// Picks and reserves the next step of a compaction that a user asked for.
+    /// Picks and reserves the next step of a compaction that a user asked for; `alone`: while no
+    /// other merge runs.
     fn next_in_range(
         &self,
         tree: &Arc<Tree>,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        alone: bool,
     ) -> Result<RangeStep> {
         let device = DeviceSpace::default();
         let mut state = self.jobs.state.lock();
@@ -650,11 +661,20 @@ impl Engine {
             }
             RangePick::Task(task) => task,
         };
+        let has_company = !state.spending().is_empty();
+        if alone && has_company {
+            return Ok(RangeStep::Wait);
+        }
         match self.fit_in_some_form(&state, &device, &shape, task, Wanted::Asked) {
             (_, Fit::Short(needed)) => {
                 let error = self.does_not_fit(&mut state, &device, needed);
                 drop(state);
-                if self.delete_spares() { Ok(RangeStep::Again) } else { Err(error) }
+                // What other merges end with is known when they have.
+                match (self.delete_spares(), has_company) {
+                    (true, _) => Ok(RangeStep::Again),
+                    (false, true) => Ok(RangeStep::Wait),
+                    (false, false) => Err(error),
+                }
             }
             (_, Fit::Waits) => Ok(RangeStep::Wait),
             (task, Fit::Fits(cost)) => {

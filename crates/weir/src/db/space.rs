@@ -217,6 +217,9 @@ pub(super) struct Spending {
     files: AtomicU64,
     /// Edits of stretches that were installed.
     edits: AtomicU64,
+    /// What was written when the last of them was.
+    bytes_at_edit: AtomicU64,
+    files_at_edit: AtomicU64,
     /// The inputs of a merge in stretches, and their bytes: it gives back those that nobody holds.
     inputs: BTreeMap<TableUid, (Weak<Table>, u64)>,
     /// Those that have left the tree, whoever holds them, and their bytes.
@@ -232,17 +235,22 @@ impl Spending {
         let tables = keyspace.version.tables().filter(|table| uids.contains(&table.meta().uid));
         let input = |table: &Arc<Table>| (Arc::downgrade(table), table.meta().bytes);
         let inputs = tables.map(|table| (table.meta().uid, input(table))).collect();
-        let Cost { need, stretch } = cost;
-        Arc::new(Self {
+        Arc::new(Self::of(cost, inputs))
+    }
+
+    fn of(Cost { need, stretch }: Cost, inputs: BTreeMap<TableUid, (Weak<Table>, u64)>) -> Self {
+        Self {
             need,
             stretch,
             bytes: AtomicU64::new(0),
             files: AtomicU64::new(0),
             edits: AtomicU64::new(0),
+            bytes_at_edit: AtomicU64::new(0),
+            files_at_edit: AtomicU64::new(0),
             inputs,
             gone_files: AtomicU64::new(0),
             gone_bytes: AtomicU64::new(0),
-        })
+        }
     }
 
     /// Notes what the merge has cost so far.
@@ -254,6 +262,8 @@ impl Spending {
     /// Notes that a stretch is installed, with which these left the tree.
     pub(super) fn note_edit(&self, gone: &BTreeSet<TableUid>) {
         self.edits.fetch_add(1, Ordering::Relaxed);
+        self.bytes_at_edit.store(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.files_at_edit.store(self.files.load(Ordering::Relaxed), Ordering::Relaxed);
         let bytes = gone.iter().filter_map(|uid| self.inputs.get(uid)).map(|(_, bytes)| bytes);
         self.gone_bytes.fetch_add(bytes.sum(), Ordering::Relaxed);
         self.gone_files.fetch_add(gone.len() as u64, Ordering::Relaxed);
@@ -269,12 +279,22 @@ impl Spending {
         Space { tables: bytes, files, full: files, versions, ..Space::default() }
     }
 
+    /// What a stretch, which takes `space`, has still to write.
+    fn rest_of(&self, space: Space) -> Space {
+        let since = |now: &AtomicU64, at_edit: &AtomicU64| {
+            now.load(Ordering::Relaxed).saturating_sub(at_edit.load(Ordering::Relaxed))
+        };
+        let files = since(&self.files, &self.files_at_edit);
+        let tables = since(&self.bytes, &self.bytes_at_edit);
+        space.minus(Space { tables, files, full: files, ..Space::default() })
+    }
+
     /// What writers have to leave to it: what was kept back for it less what it has taken and not
     /// given back; and the next stretch also where somebody who reads has all of the former.
     pub(super) fn owed(&self) -> Space {
         let owed = self.need.minus(self.taken());
         match self.stretch {
-            Some(stretch) => owed.max(self.left().min(stretch.space)),
+            Some(stretch) => owed.max(self.left().min(self.rest_of(stretch.space))),
             None => owed,
         }
     }
@@ -297,8 +317,9 @@ impl Spending {
         let written = self.written();
         match self.stretch {
             Some(Stretch { space, as_it_goes: Some(all), .. }) => {
-                let tables = space.tables.min(all.saturating_sub(written.tables));
-                Space { tables, ..space }
+                let rest = self.rest_of(space);
+                let tables = rest.tables.min(all.saturating_sub(written.tables));
+                Space { tables, ..rest }
             }
             _ => self.need.minus(written.minus(gone)),
         }
@@ -530,6 +551,36 @@ mod tests {
             let files = bytes / room;
             let taken = Space { tables: files * room, files, full: files, ..Space::default() };
             assert!(units(fit.minus(taken.min(fit))) + files >= least, "{bytes}");
+        }
+    }
+
+    /// Goal: what a merge in stretches has written of one is not asked for once more, whether it
+    /// goes as it comes or not; the next one is. Method: a stretch of 300 bytes in three tables, of
+    /// a merge that needs 1000, which frees nothing.
+    #[test]
+    fn what_a_stretch_has_written_is_not_owed_again() {
+        let space = Space { tables: 300, files: 3, ..Space::default() };
+        for as_it_goes in [None, Some(1000)] {
+            let need = Space { tables: as_it_goes.map_or(1000, |_| 300), files: 9, ..space };
+            let stretch = Some(Stretch { bytes: 100, space, as_it_goes });
+            let spending = Spending::of(Cost { need, stretch }, BTreeMap::new());
+            let note = |bytes_written, tables_written| {
+                spending.note(&JobStats { bytes_written, tables_written, ..JobStats::default() });
+            };
+            let of_next = || {
+                let left = spending.left().min(spending.rest_of(space));
+                assert!(spending.owed().tables >= left.tables, "{as_it_goes:?}");
+                (left.tables, left.files)
+            };
+            assert_eq!(of_next(), (300, 3));
+            note(200, 2);
+            assert_eq!(of_next(), (100, 1), "{as_it_goes:?}");
+            spending.note_edit(&BTreeSet::new());
+            assert_eq!(of_next(), (300, 3), "{as_it_goes:?}");
+            if as_it_goes.is_some() {
+                note(950, 3);
+                assert_eq!(of_next().0, 0, "it is nearly through");
+            }
         }
     }
 

@@ -1,51 +1,62 @@
-//! Smaller forms of a merge out of level 0, for a device that has no room for all of it.
+//! Smaller forms of a merge, for a device that has no room for all of it.
 //!
 //! A run of level 0 is one table over all keys most often, which stays until the merge has ended:
 //! where a merge is done in stretches these tables are most of what it takes. They can go down one
 //! after the other as well, each time with what lies below, which costs more writes and less space.
+//! Where levels collect runs, a table of each waits for the end of a stretch; of what a user asks
+//! for the oldest runs can be merged first, in whatever levels they are.
 //!
 //! Not here: whether there is room (`db::space_checks`).
 //!
-//! Invariants: (1) the newest runs stay behind, never ones in between, so that what leaves level 0
-//! is age-contiguous, and all that is older than it goes along as before (H23); (2) the outputs
-//! join the run that those of the whole merge would join, or found one with the epoch of their
-//! newest input; (3) inputs are a part of those of the whole merge, so that nothing conflicts with
+//! Invariants: (1) the newest runs stay behind, never ones in between, so that what is merged is
+//! age-contiguous, and all that is older than it goes along as before (H23); (2) the outputs join
+//! the run that those of the whole merge would join, or found one that is newer than all that stay
+//! in their level and are older (`runs`); (3) inputs are a part of those of the whole merge, so that nothing conflicts with
 //! them that did not conflict with it.
 
 use crate::base::ids::Level;
-use crate::compaction::policy::geometry::newest_epoch;
-use crate::compaction::task::{MergeTask, RunSlice, Task};
+use crate::compaction::policy::runs::epoch_in;
+use crate::compaction::task::{MergeTask, Reason, RunSlice, Task};
 use crate::version::shape::{PartKind, RunId, Shape};
 
 /// The same merge of half of its runs of level 0, the oldest ones, of a quarter, and so on: down to
 /// one, or to two where nothing below takes part. Where levels collect runs, which are to be of
-/// similar size, none that takes runs of other levels.
+/// similar size, none that takes runs of other levels, but for what a user asks for: then of all
+/// its runs the oldest half, and so on, down to two.
 pub(crate) fn of_fewer_runs(shape: &Shape, task: &Task) -> Vec<Task> {
     let Task::Merge(merge) = task else { return Vec::new() };
+    let collects_runs = shape.options.compaction.sizes_if_any().is_none();
+    if collects_runs && merge.reason == Reason::Manual {
+        let count = merge.inputs.len();
+        return halves(count, 2).map(|kept| of_oldest(shape, merge, count - kept, false)).collect();
+    }
     let above = merge.inputs.iter().take_while(|slice| slice.run.level == Level::ZERO);
     let is_filling = above.clone().all(|slice| slice.run.part == PartKind::Filling);
     let count = above.count();
     let takes_below = count < merge.inputs.len();
-    let collects_runs = shape.options.compaction.sizes_if_any().is_none();
-    let founds = merge.output.epoch == newest_epoch(&merge.inputs);
     let joins = shape.levels[merge.output.level]
         .runs()
         .any(|(part, run)| (part, run.epoch) == (merge.output.part, merge.output.epoch));
-    let is_apt = is_filling && merge.output.level > Level::ZERO && (joins || founds);
+    let is_apt = is_filling && merge.output.level > Level::ZERO;
     if !is_apt || (takes_below && collects_runs) {
         return Vec::new();
     }
-    let halves = std::iter::successors(Some(count / 2), |kept| Some(kept / 2));
     let least = if takes_below { 1 } else { 2 };
-    let halves = halves.take_while(|&kept| kept >= least);
-    halves.map(|kept| Task::Merge(of_oldest(merge, count - kept, joins))).collect()
+    halves(count, least).map(|kept| of_oldest(shape, merge, count - kept, joins)).collect()
+}
+
+/// Half of `count`, a quarter, and so on, down to `least`.
+fn halves(count: usize, least: usize) -> impl Iterator<Item = usize> {
+    let halves = std::iter::successors(Some(count / 2), |kept| Some(kept / 2));
+    halves.take_while(move |&kept| kept >= least)
 }
 
 /// A merge without its first `left` inputs.
-fn of_oldest(merge: &MergeTask, left: usize, joins: bool) -> MergeTask {
+fn of_oldest(shape: &Shape, merge: &MergeTask, left: usize, joins: bool) -> Task {
     let inputs: Vec<RunSlice> = merge.inputs.iter().skip(left).cloned().collect();
-    let epoch = if joins { merge.output.epoch } else { newest_epoch(&inputs) };
-    MergeTask { output: RunId { epoch, ..merge.output }, inputs, ..merge.clone() }
+    let output = merge.output;
+    let epoch = if joins { output.epoch } else { epoch_in(shape, output.level, &inputs) };
+    Task::Merge(MergeTask { output: RunId { epoch, ..output }, inputs, ..merge.clone() })
 }
 
 #[cfg(test)]
@@ -53,23 +64,65 @@ mod tests {
     use std::ops::Bound;
 
     use super::*;
+    use crate::base::ids::DataEpoch;
+    use crate::compaction::policy::RangePick;
     use crate::compaction::policy::cases::shape_of;
-    use crate::compaction::policy::leveled::Leveled;
-    use crate::compaction::policy::{Policy, RangePick};
+    use crate::compaction::policy_of;
     use crate::options::CompactionPolicy;
+
+    /// The smaller forms of a merge of all that a tree has, and the epochs of their outputs.
+    fn forms(
+        policy: CompactionPolicy,
+        tree: &str,
+        change: impl Fn(&mut MergeTask),
+    ) -> Vec<(String, u64)> {
+        let shape = shape_of(policy, tree);
+        let all = Bound::Unbounded;
+        let RangePick::Task(mut task) = policy_of(policy).pick_range(&shape, all, all) else {
+            panic!("nothing to merge in {tree}");
+        };
+        if let Task::Merge(merge) = &mut task {
+            change(merge);
+        }
+        let forms = of_fewer_runs(&shape, &task).into_iter().map(|form| match &form {
+            Task::Merge(merge) => (form.to_string(), merge.output.epoch.get()),
+            _ => panic!("{form} is no merge"),
+        });
+        forms.collect()
+    }
+
+    /// Goal: where levels collect runs, the oldest ones are merged in their place, in the level of
+    /// the oldest, newer than none that stays and is newer; for a user only. Method: a merge of
+    /// runs of three levels; the same as one that is due, and one of level 0 alone that is due,
+    /// into a level whose run has a larger epoch, as another policy leaves it.
+    #[test]
+    fn the_oldest_of_all_runs_are_merged() {
+        let tiered = CompactionPolicy::tiered();
+        let tree = "L0 30: 1[a-z]*9\n L0 29: 2[a-z]*9\n L1 28: 3[a-z]*9\n L1 27: 4[a-z]*9\n \
+                    L2 26: 5[a-z]*9\n L2 25: 6[a-z]*9\n L2 24: 7[a-z]*9\n L2 23: 8[a-z]*9";
+        let four = "merge L2/26:{5} L2/25:{6} L2/24:{7} L2/23:{8} -> L2 (manual)";
+        let two = "merge L2/24:{7} L2/23:{8} -> L2 (manual)";
+        assert_eq!(forms(tiered, tree, |_| ()), [(four.into(), 26), (two.into(), 24)]);
+        let due = |merge: &mut MergeTask| merge.reason = Reason::RunCount;
+        assert_eq!(forms(tiered, tree, due), []);
+        let tree = "L0 30: 1[a-z]*9\n L0 29: 2[a-z]*9\n L0 28: 3[a-z]*9\n L0 27: 4[a-z]*9\n \
+                    L1 29: 5[a-z]*9";
+        let into_level_1 = |merge: &mut MergeTask| {
+            due(merge);
+            merge.inputs.truncate(4);
+            merge.output.epoch = DataEpoch::new(30);
+        };
+        let two = "merge L0/28:{3} L0/27:{4} -> L1 (run-count)";
+        assert_eq!(forms(tiered, tree, into_level_1), [(two.into(), 30)]);
+    }
 
     /// Goal: the newest runs stay, the others go where all would go. Method: merges of all that
     /// there is, one that joins a run, one that founds one, and ones without a smaller form.
     #[test]
     fn the_newest_runs_stay() {
         let forms = |tree: &str| {
-            let shape = shape_of(CompactionPolicy::leveled(), tree);
-            let all = Bound::Unbounded;
-            let RangePick::Task(task) = Leveled.pick_range(&shape, all, all) else {
-                panic!("nothing to merge in {tree}");
-            };
-            let forms = of_fewer_runs(&shape, &task);
-            forms.iter().map(ToString::to_string).collect::<Vec<_>>()
+            let forms = forms(CompactionPolicy::leveled(), tree, |_| ()).into_iter();
+            forms.map(|(form, _)| form).collect::<Vec<_>>()
         };
         let level_0: String =
             (1..=6u64).map(|uid| format!("L0 {}: {uid}[a-z]*9000\n", 30 - uid)).collect();

@@ -76,20 +76,29 @@ fn cut_evenly(inputs: &[&TableMeta], table_bytes: u64) -> u64 {
     input_bytes.div_ceil(outputs).clamp(table_bytes / 2 + 1, table_bytes)
 }
 
-/// What an output leaves of the last unit that it takes of a device: trailers of two extents, the
-/// entry that ends it, and as much as the estimate of its bytes is too low by.
+/// What an output leaves of the last unit that it takes of a device, besides the entry that ends
+/// it: trailers of two extents, and as much as the estimate of its bytes is too low by.
 const UNIT_REST_BYTES: u64 = 2 * TRAILER_BYTES + (8 << 10);
 
 /// Rule: where tables take whole units, an output fills those that it takes: with as many units as
 /// `bytes` takes, but no more bytes than `most`. Outputs of just these bytes take one more unit,
-/// which is empty. As it is where a unit is no smaller.
-fn filled(unit: u64, bytes: u64, most: u64) -> u64 {
-    if unit <= 2 * UNIT_REST_BYTES || bytes < unit {
+/// which is empty. As it is where a unit is no smaller, or where entries of `entry_bytes` are too
+/// large for that.
+fn filled(unit: u64, bytes: u64, most: u64, entry_bytes: u64) -> u64 {
+    let rest = UNIT_REST_BYTES.saturating_add(entry_bytes);
+    if unit / 2 <= rest || bytes < unit {
         return bytes;
     }
-    let units = bytes.saturating_add(UNIT_REST_BYTES).div_ceil(unit);
-    let filled = units.saturating_mul(unit) - UNIT_REST_BYTES;
+    let units = bytes.saturating_add(rest).div_ceil(unit);
+    let filled = units.saturating_mul(unit) - rest;
     if filled <= most { filled } else { filled - unit }
+}
+
+/// Bytes of an entry of these tables, as large as most of them are.
+fn entry_bytes(inputs: &[&TableMeta]) -> u64 {
+    let bytes = inputs.iter().map(|table| table.bytes).fold(0, u64::saturating_add);
+    let entries = inputs.iter().map(|table| table.entries).fold(0, u64::saturating_add);
+    bytes / entries.max(1)
 }
 
 /// Balanced outputs may have this part more than their share: so much less is planned for a slot.
@@ -99,9 +108,9 @@ const BALANCE_DIVISOR: u64 = 64;
 /// balanced: as many as these, of about the same size. The size, and whether it is a slot's.
 fn sizes(shape: &Shape, inputs: &[&TableMeta], table_bytes: u64) -> (u64, bool) {
     let Some(room) = shape.options.slot_room() else {
-        let unit = shape.table_unit;
-        let table_bytes = filled(unit, table_bytes, table_bytes);
-        return (filled(unit, cut_evenly(inputs, table_bytes), table_bytes), false);
+        let (unit, entry_bytes) = (shape.table_unit, entry_bytes(inputs));
+        let table_bytes = filled(unit, table_bytes, table_bytes, entry_bytes);
+        return (filled(unit, cut_evenly(inputs, table_bytes), table_bytes, entry_bytes), false);
     };
     if shape.options.debug.odd_chunk != OddChunk::Balanced {
         return (room, true);
@@ -138,4 +147,38 @@ pub(super) fn aligned(shape: &Shape, merge: &MergeTask) -> Plan {
     let (table_bytes, fits) = sizes(shape, &inputs, shape.table_bytes());
     let keeps = odd_chunk::kept_by(shape, merge);
     Plan { table_bytes, fits, keeps, below_bytes_max: overlap_bytes_max(shape), below }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an output fills the units that it takes, whatever its entries, and takes no more than
+    /// it may. Method: sizes about units, with entries that are small, and some that are too large.
+    #[test]
+    fn outputs_fill_their_units() {
+        const UNIT: u64 = 64 << 10;
+        for entry in [16, 1000, 5000, 10_000] {
+            let rest = UNIT_REST_BYTES + entry;
+            for bytes in (UNIT..40 * UNIT).step_by(999) {
+                let output = filled(UNIT, bytes, bytes, entry);
+                assert!(output <= bytes, "{output} of {bytes}");
+                assert_eq!((output + rest) % UNIT, 0, "{output} of {bytes}, entries of {entry}");
+                assert!(bytes - output < UNIT || bytes < 2 * UNIT, "{output} of {bytes}");
+                // The last unit is used up to the rest, and what comes with the last entry fits.
+                assert_eq!(
+                    (output + entry + 2 * TRAILER_BYTES).div_ceil(UNIT),
+                    (output + rest) / UNIT
+                );
+                // One that may be larger takes no more units.
+                let larger = filled(UNIT, bytes, u64::MAX, entry);
+                assert!(larger >= output && larger + rest >= bytes, "{larger} of {bytes}");
+            }
+        }
+        for (unit, bytes, entry) in
+            [(UNIT, UNIT - 1, 16), (UNIT, 9 * UNIT, 20_000), (4096, 1 << 20, 9)]
+        {
+            assert_eq!(filled(unit, bytes, bytes, entry), bytes);
+        }
+    }
 }

@@ -273,7 +273,7 @@ fn merge_of(
 /// that are older but have a larger number (a leveled run keeps the epoch of its first table,
 /// whatever came to it later). Runs of the output level that are no inputs are older than all
 /// inputs, unless the inputs are of that level only: then their epochs are in order already.
-fn epoch_in(shape: &Shape, output_level: Level, inputs: &[RunSlice]) -> DataEpoch {
+pub(super) fn epoch_in(shape: &Shape, output_level: Level, inputs: &[RunSlice]) -> DataEpoch {
     let newest = newest_epoch(inputs);
     if inputs.iter().all(|slice| slice.run.level == output_level) {
         return newest;

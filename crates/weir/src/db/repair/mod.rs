@@ -269,8 +269,9 @@ impl Repair {
             return self.rebuild(salvage);
         }
         self.lengthen()?;
-        let bad = self.check_tables(&salvage.root)?;
-        self.check_lists(&salvage.root)?;
+        let checked = self.check_tables(&salvage.root);
+        let checked = checked.and_then(|bad| self.check_lists(&salvage.root).map(|()| bad));
+        let bad = checked.inspect_err(|_| self.shorten())?;
         self.report.groups_sound = log.groups;
         let is_sound = self.report.structure.is_empty() && self.report.lists.is_empty();
         if is_sound && bad.is_empty() && log.damage.is_none() {
@@ -563,7 +564,7 @@ impl Repair {
         log: &LogEnd,
         segments: &Segments,
     ) -> Result<()> {
-        self.copy_structure(&salvage)?;
+        self.copy_structure(&salvage).inspect_err(|_| self.shorten())?;
         let Salvage { mut root, listed_only, .. } = salvage;
         let uids = Arc::new(AtomicU64::new(self.next_uid(root.next_uid)?.get()));
         let next = Arc::clone(&uids);
@@ -571,7 +572,8 @@ impl Repair {
             Arc::new(move || Ok(TableUid::new(next.fetch_add(1, Ordering::Relaxed))));
         let mut edit = VersionEdit::default();
         let replaced = self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit);
-        replaced.map_err(|error| self.no_room_in_place(error))?;
+        // No record names what was written.
+        replaced.inspect_err(|_| self.shorten()).map_err(|error| self.no_room_in_place(error))?;
         root.next_uid = TableUid::new(uids.load(Ordering::Relaxed));
         root.opening = self.next_opening(root.opening, segments.last_opening(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);

@@ -359,32 +359,80 @@ mod on_full_devices {
     #[test]
     fn a_full_store_can_be_compacted() {
         for (seed, mib, l0_trigger) in [(1, 48, 4), (2, 64, 4), (3, 96, 4), (4, 48, 12)] {
+            let levels = LeveledOptions::default().base_level_bytes(MIB).l0_trigger(l0_trigger);
+            get_out_of_a_full_store(seed, mib, CompactionPolicy::Leveled(levels));
+        }
+    }
+
+    /// Goal: the same with every policy, where levels collect runs, too, of which a merge of all
+    /// does not fit.
+    #[test]
+    fn every_full_store_can_be_compacted() {
+        for policy in all_policies() {
+            (5..7).for_each(|seed| get_out_of_a_full_store(seed, 64, policy));
+        }
+    }
+
+    fn get_out_of_a_full_store(seed: u64, mib: u64, policy: CompactionPolicy) {
+        let disk = SimDisk::new(SimOptions::default());
+        format(&disk, mib * MIB);
+        let options = options(policy, 256 << 10);
+        let db = open_with(disk.dir(), true, options).expect("it opens");
+        let (mut prng, mut model) = (Prng::new(seed), Model::new());
+        assert!(fill(&db, &mut model, &mut prng, 1_000_000, 200_000), "it is never full");
+        let _ = db.wait_idle();
+        println!("{policy}, seed {seed}: {}", db.property("weir.levels").unwrap());
+        let slots = |db: &Db| db.slot_space().unwrap().owned;
+        let full = slots(&db);
+        db.compact_range(..).expect("a full store is compacted");
+        assert_is(&db, &model, "compacted");
+        let keys: Vec<u32> = model.keys().copied().filter(|n| n % 4 == 0).collect();
+        for (at, number) in keys.into_iter().enumerate() {
+            if let Err(error) = db.delete(key(number)) {
+                assert!(no_space(&error) && at > 100, "{at} deletes: {error}");
+                break;
+            }
+            model.remove(&number);
+        }
+        db.compact_range(..).expect("deletes are merged");
+        assert!(slots(&db) < full, "{} slots of {full}", slots(&db));
+        assert_is(&db, &model, "deletes are merged");
+        db.put(key(7), [7; 100]).expect("there is room");
+        model.insert(7, vec![7; 100]);
+        db.close().unwrap();
+    }
+
+    /// Goal: two compactions that users ask for at once, of different keyspaces, end as they would
+    /// one after the other, though each of them takes what the other's next stretch needs. Method:
+    /// a full store of two keyspaces, by two threads; repeated, since it is chance.
+    #[test]
+    fn a_full_store_can_be_compacted_by_two() {
+        for (seed, mib) in (1..=12).zip([48, 64, 96].into_iter().cycle()) {
             let disk = SimDisk::new(SimOptions::default());
             format(&disk, mib * MIB);
-            let levels = LeveledOptions::default().base_level_bytes(MIB).l0_trigger(l0_trigger);
+            let levels = LeveledOptions::default().base_level_bytes(MIB).l0_trigger(4);
             let options = options(CompactionPolicy::Leveled(levels), 256 << 10);
-            let db = open_with(disk.dir(), true, options).expect("it opens");
-            let (mut prng, mut model) = (Prng::new(seed), Model::new());
-            assert!(fill(&db, &mut model, &mut prng, 1_000_000, 200_000), "it is never full");
-            let _ = db.wait_idle();
-            println!("seed {seed}: {}", db.property("weir.levels").unwrap());
-            let slots = |db: &Db| db.slot_space().unwrap().owned;
-            let full = slots(&db);
-            db.compact_range(..).expect("a full store is compacted");
-            assert_is(&db, &model, "compacted");
-            let keys: Vec<u32> = model.keys().copied().filter(|n| n % 4 == 0).collect();
-            for (at, number) in keys.into_iter().enumerate() {
-                if let Err(error) = db.delete(key(number)) {
-                    assert!(no_space(&error) && at > 100, "{at} deletes: {error}");
-                    break;
-                }
-                model.remove(&number);
+            let db = open_with(disk.dir(), true, options.clone()).expect("it opens");
+            let other = db.keyspace_with("other", options).expect("created");
+            let mut prng = Prng::new(seed);
+            let mut written = 0;
+            while let Ok(()) = {
+                let value = vec![prng.below(256) as u8; 2000 + prng.below(4000) as usize];
+                let number = key(prng.below(1_000_000) as u32);
+                if prng.chance(1, 2) { db.put(number, &value) } else { other.put(number, &value) }
+            } {
+                written += 1;
+                assert!(written < 200_000, "it is never full");
             }
-            db.compact_range(..).expect("deletes are merged");
-            assert!(slots(&db) < full, "{} slots of {full}", slots(&db));
-            assert_is(&db, &model, "deletes are merged");
-            db.put(key(7), [7; 100]).expect("there is room");
-            model.insert(7, vec![7; 100]);
+            let _ = db.wait_idle();
+            let count = db.iter().count() + other.iter().count();
+            std::thread::scope(|scope| {
+                let lower = scope.spawn(|| db.compact_range(..));
+                let upper = other.compact_range(..);
+                upper.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                lower.join().unwrap().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            });
+            assert_eq!(db.iter().count() + other.iter().count(), count);
             db.close().unwrap();
         }
     }
@@ -423,6 +471,21 @@ mod on_full_devices {
         let room = (64 << 10..4 * MIB).step_by(32 << 10).find(fits).expect("it fits somewhere");
         println!("room for {room} bytes, level 0 has {runs}");
         assert!(room < runs, "{room} bytes for {runs} in level 0");
+        // Nor is one that is due left undone.
+        let disk = disk.copy();
+        let db = open(&disk);
+        disk.set_capacity(Some(disk.used_bytes() + room + (256 << 10)));
+        let due = LeveledOptions::default().base_level_bytes(MIB).l0_trigger(2);
+        let options = db.default_keyspace().options();
+        db.default_keyspace()
+            .set_options(options.compaction(CompactionPolicy::Leveled(due)))
+            .unwrap();
+        let _ = db.wait_idle();
+        let left = db.metrics().keyspaces[0].levels[0].bytes;
+        println!("{}", db.property("weir.levels").unwrap());
+        assert!(left < runs, "{left} of {runs} are left");
+        assert_is(&db, &model, "merged in the background");
+        db.close().unwrap();
     }
 
     /// What merges in stretches are tried on: runs over the same keys, of overwrites and deletes,

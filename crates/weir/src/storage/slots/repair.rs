@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{SegmentNumber, TableUid};
 use crate::device::{Dir, File, FileClass, Mode};
 use crate::storage::files::names::free_name;
@@ -145,6 +145,9 @@ impl RepairStorage for Slots {
         let bytes = self.whole.len()?;
         let end = bytes + self.cut_off_bytes;
         self.whole.reserve(end).map_err(|error| {
+            // A file system may have made it longer before it found no room.
+            let shortened = self.whole.set_len(bytes);
+            shortened.ignore_error("the zeros at its end hold nothing");
             let what = format!(
                 "{} was cut off at {bytes} of {end} bytes, and cannot be made longer again for a \
                  repair ({error}); copy it to a file or a device that has room for that, and \
