@@ -24,9 +24,9 @@ use crate::storage::{OpenOptions, RepairStorage, Storage};
 /// # Errors
 /// `InvalidArgument` if an option does not fit or the path is a directory; `Conflict` if it holds
 /// something and [`FormatOptions::force`] is not set: the error says what; `Locked` if it is a
-/// store that is open, a device that is mounted or in use, or a file behind a loop device; `NoSpace`;
-/// `Io`. What was there is as it was then, but for an error of the device in the middle: it is no
-/// store then, and a file that was created is removed.
+/// store that is open, a device that is mounted or in use, or a file behind a loop device;
+/// `NoSpace`; `Io`. What was there is as it was then, but for an error of the device in the
+/// middle: it is no store then, and a file that was created is removed.
 pub fn format(path: impl AsRef<Path>, options: &FormatOptions) -> Result<()> {
     let path = path.as_ref();
     match ground::kind_of(path) {

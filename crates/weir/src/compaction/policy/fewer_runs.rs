@@ -11,8 +11,8 @@
 //! Invariants: (1) the newest runs stay behind, never ones in between, so that what is merged is
 //! age-contiguous, and all that is older than it goes along as before (H23); (2) the outputs join
 //! the run that those of the whole merge would join, or found one that is newer than all that stay
-//! in their level and are older (`runs`); (3) inputs are a part of those of the whole merge, so that nothing conflicts with
-//! them that did not conflict with it.
+//! in their level and are older (`runs`); (3) inputs are a part of those of the whole merge, so
+//! that nothing conflicts with them that did not conflict with it.
 
 use crate::base::ids::Level;
 use crate::compaction::policy::runs::epoch_in;
@@ -65,20 +65,22 @@ mod tests {
 
     use super::*;
     use crate::base::ids::DataEpoch;
-    use crate::compaction::policy::RangePick;
     use crate::compaction::policy::cases::shape_of;
-    use crate::compaction::policy_of;
+    use crate::compaction::policy::leveled::Leveled;
+    use crate::compaction::policy::runs::OfRuns;
+    use crate::compaction::policy::tiered::Tiered;
+    use crate::compaction::policy::{Policy, RangePick};
     use crate::options::CompactionPolicy;
 
     /// The smaller forms of a merge of all that a tree has, and the epochs of their outputs.
     fn forms(
-        policy: CompactionPolicy,
+        (options, policy): (CompactionPolicy, &dyn Policy),
         tree: &str,
         change: impl Fn(&mut MergeTask),
     ) -> Vec<(String, u64)> {
-        let shape = shape_of(policy, tree);
+        let shape = shape_of(options, tree);
         let all = Bound::Unbounded;
-        let RangePick::Task(mut task) = policy_of(policy).pick_range(&shape, all, all) else {
+        let RangePick::Task(mut task) = policy.pick_range(&shape, all, all) else {
             panic!("nothing to merge in {tree}");
         };
         if let Task::Merge(merge) = &mut task {
@@ -97,7 +99,7 @@ mod tests {
     /// into a level whose run has a larger epoch, as another policy leaves it.
     #[test]
     fn the_oldest_of_all_runs_are_merged() {
-        let tiered = CompactionPolicy::tiered();
+        let tiered = (CompactionPolicy::tiered(), &OfRuns(Tiered) as &dyn Policy);
         let tree = "L0 30: 1[a-z]*9\n L0 29: 2[a-z]*9\n L1 28: 3[a-z]*9\n L1 27: 4[a-z]*9\n \
                     L2 26: 5[a-z]*9\n L2 25: 6[a-z]*9\n L2 24: 7[a-z]*9\n L2 23: 8[a-z]*9";
         let four = "merge L2/26:{5} L2/25:{6} L2/24:{7} L2/23:{8} -> L2 (manual)";
@@ -121,7 +123,7 @@ mod tests {
     #[test]
     fn the_newest_runs_stay() {
         let forms = |tree: &str| {
-            let forms = forms(CompactionPolicy::leveled(), tree, |_| ()).into_iter();
+            let forms = forms((CompactionPolicy::leveled(), &Leveled), tree, |_| ()).into_iter();
             forms.map(|(form, _)| form).collect::<Vec<_>>()
         };
         let level_0: String =

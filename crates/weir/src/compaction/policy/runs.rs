@@ -25,7 +25,7 @@ use crate::compaction::policy::geometry::{
 };
 use crate::compaction::policy::merge_back::{merge_back_first, merge_parts_back};
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, sentinels};
-use crate::compaction::task::{MergeTask, Reason, RunSlice, Task};
+use crate::compaction::task::{MergeTask, MoveTask, Reason, RunSlice, Task};
 use crate::version::shape::{RunId, Shape};
 
 /// A run is as large as others if it has at least this part of their bytes: 3/4. Merges that drop
@@ -190,6 +190,23 @@ impl Picker<'_> {
         let may = !self.picks.conflicts(inputs, merge.output);
         if may {
             self.accept(Task::Merge(merge));
+        }
+        may
+    }
+
+    /// Adds a move of a run, the oldest of its level, to a deeper one above all that is older, if
+    /// it is idle and passes no sentinel. Whether it did.
+    pub(super) fn move_to(&mut self, run: Placed<'_>, level: Level, reason: Reason) -> bool {
+        let (shape, chosen) = (self.shape, [run.whole()]);
+        if sentinels::any(shape) || self.picks.any_busy(&chosen) {
+            return false;
+        }
+        let input = run.whole().slice();
+        let epoch = epoch_in(shape, level, std::slice::from_ref(&input));
+        let output = RunId::filling(level, epoch);
+        let may = !self.picks.conflicts(&chosen, output);
+        if may {
+            self.accept(Task::Move(MoveTask { input, output, cursor: None, reason }));
         }
         may
     }

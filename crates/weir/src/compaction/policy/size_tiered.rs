@@ -6,7 +6,10 @@
 //!   run must not be newer than another in one key and older in the next. A smaller run that lies
 //!   between similar ones comes along.
 //! * The stage is the level: the output goes one level deeper than its oldest input, as long as no
-//!   older run lies above that. Sizes decide, not levels, so any tree will do.
+//!   older run lies above that. Sizes decide, not levels, so any tree will do. An output that
+//!   stayed in level 0, because a job had taken an older run there, moves to level 1 before
+//!   something else stays for its sake, and what was merged is not merged again into level 0: such
+//!   merges are not done in stretches, so that all they need has to be free at once.
 //! * The number of runs is bounded: beyond [`runs_cap`], the cheapest neighbours are merged
 //!   whatever their sizes, so that reads stay bounded when sizes never match.
 //!
@@ -20,7 +23,7 @@ use crate::base::ids::Level;
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::geometry::{Placed, placed_data};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
-use crate::compaction::policy::{L0_SLACK, Pressure};
+use crate::compaction::policy::{L0_SLACK, Pressure, sentinels};
 use crate::compaction::task::Reason;
 use crate::version::shape::Shape;
 
@@ -52,7 +55,7 @@ impl RunsPolicy for SizeTiered {
     /// What the next flush makes due, of runs that are similar to it: fewer than make a merge, or
     /// that is due already. Level 0 may have larger ones, which stay there for an older one's sake.
     fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
-        let large = shape.options.write_buffer_bytes.saturating_mul(2);
+        let large = large_bytes(shape);
         let newest = placed_data(shape, Level::ZERO).take(runs::runs_max(shape));
         newest
             .map(|run| run.bytes())
@@ -65,6 +68,19 @@ impl RunsPolicy for SizeTiered {
         let too_many = format!("the tree has {count} runs; size_tiered keeps at most {cap}");
         (count > cap).then_some(too_many).into_iter().collect()
     }
+}
+
+/// A run of more bytes was merged: no flush writes one.
+fn large_bytes(shape: &Shape) -> u64 {
+    shape.options.write_buffer_bytes.saturating_mul(2)
+}
+
+/// Rule: the oldest run of level 0, if it was merged, goes to level 1 without being rewritten.
+/// Whether it does.
+fn move_down(shape: &Shape, picker: &mut Picker<'_>) -> bool {
+    let oldest = placed_data(shape, Level::ZERO).last();
+    let merged = oldest.filter(|run| run.bytes() > large_bytes(shape));
+    merged.is_some_and(|run| picker.move_to(run, Level::ONE, Reason::RunCount))
 }
 
 /// Most runs of a tree at rest: a full level for each level that there is.
@@ -81,7 +97,7 @@ fn pick_similar(shape: &Shape, order: &[Placed<'_>], picker: &mut Picker<'_>) {
             (start + 1..=order.len().min(start + INPUTS_MAX.max(runs::runs_max(shape)))).rev();
         let found = ends.map(|end| start..end).find(|window| {
             is_similar(order.get(window.clone()).unwrap_or_default(), runs::runs_max(shape))
-                && merge_window(order, window, picker)
+                && merge_window(shape, order, window, picker)
         });
         start = found.map_or(start + 1, |window| window.end);
     }
@@ -116,18 +132,31 @@ fn pick_cheapest(shape: &Shape, order: &[Placed<'_>], picker: &mut Picker<'_>) {
         .collect();
     windows.sort_by_key(|(bytes, window)| (*bytes, window.start));
     for (_, window) in windows {
-        if merge_window(order, &window, picker) {
+        if merge_window(shape, order, &window, picker) {
             break;
         }
     }
 }
 
 /// Merges the runs of a window, if none is busy: into the level below the oldest, unless a run
-/// between would be passed. Whether it did.
-fn merge_window(order: &[Placed<'_>], window: &Range<usize>, picker: &mut Picker<'_>) -> bool {
+/// between would be passed. Whether it did, or moved what is in the way of that.
+fn merge_window(
+    shape: &Shape,
+    order: &[Placed<'_>],
+    window: &Range<usize>,
+    picker: &mut Picker<'_>,
+) -> bool {
     let inputs = order.get(window.clone()).unwrap_or_default();
     let Some(oldest) = inputs.last() else { return false };
     let next_older = order.get(window.end).map_or(Level::LAST, |run| run.level);
     let output_level = oldest.level.next().map_or(next_older, |next| next.min(next_older));
+    if output_level == Level::ZERO && !sentinels::any(shape) {
+        if move_down(shape, picker) {
+            return true;
+        }
+        if inputs.iter().any(|run| run.bytes() > large_bytes(shape)) {
+            return false;
+        }
+    }
     picker.merge(inputs, output_level, Reason::RunCount)
 }
