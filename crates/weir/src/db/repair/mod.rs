@@ -39,6 +39,7 @@
 
 mod elsewhere;
 mod log;
+mod named;
 mod rebuild;
 mod remains;
 mod report;
@@ -69,7 +70,7 @@ use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext, NewUid};
 use crate::compaction::policy::Placement;
 use crate::db::Builder;
 use crate::db::log_start::check_log_starts;
-use crate::log::{LogPosition, LogSource, check_ours, is_blank, peek};
+use crate::log::{LogPosition, LogSource, check_ours, is_blank};
 use crate::options::{DbOptions, Options};
 use crate::storage::open::Location;
 use crate::storage::{LogKind, Object, RepairStorage, Storage, check_ahead};
@@ -301,52 +302,6 @@ impl Repair {
         }
     }
 
-    /// The version log that counts where nothing but a version tells which tables live: the one
-    /// that the root record names. Where that is lost, with all that told where it was, the log
-    /// that has the greatest number, or the one before it of the same opening: both began with the
-    /// same root, and that one may have gone on. The report says so, and a root record is made
-    /// for it first of all: from then on the store is damaged in no other way than others are.
-    fn named_log(&mut self, salvage: &Salvage) -> Result<SegmentNumber> {
-        let newest = self.aside.unnamed_log();
-        let (Some(newest), Some(record)) = (newest, salvage.record.filter(|_| salvage.whole))
-        else {
-            return Ok(salvage.named);
-        };
-        let peeked = peek(&*self.storage, LogKind::Versions, newest)?;
-        let same = peeked.is_some_and(|peeked| peeked.opening == record.opening);
-        if salvage.log != newest && !same {
-            return Ok(newest);
-        }
-        if let Some(fault) = self.is_followed(salvage)? {
-            self.report.structure.push(fault);
-            return Ok(salvage.named);
-        }
-        self.report.unnamed = true;
-        if self.elsewhere.is_none() {
-            self.storage.write_root_record(&record.encode(), salvage.log)?;
-        }
-        Ok(salvage.log)
-    }
-
-    /// What tells of a version log that came after the one that was found, and left nothing else:
-    /// an opening writes its own before the first segment of its write-ahead log, and no table has
-    /// a uid above the mark that the version log has recorded.
-    fn is_followed(&self, salvage: &Salvage) -> Result<Option<Error>> {
-        let root = &salvage.root;
-        let segments = Segments::read(&*self.storage)?;
-        let newest = self.aside.written_tables()?.newest;
-        let what = if segments.last_opening(root.lineage) > root.opening {
-            "the write-ahead log is of a later opening of the store"
-        } else if newest.is_some_and(|uid| uid >= root.next_uid) {
-            "there are tables that came after it"
-        } else {
-            return Ok(None);
-        };
-        let file = self.storage.name_of(Object::Log(LogKind::Versions, salvage.log));
-        let what = format_args!("both superblocks are lost, and it is not the newest one: {what}");
-        Ok(Some(Error::corruption(file, 0, what)))
-    }
-
     fn context(&self) -> Context {
         Context {
             tables: None,
@@ -573,7 +528,7 @@ impl Repair {
         let mut edit = VersionEdit::default();
         let replaced = self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit);
         // No record names what was written.
-        replaced.inspect_err(|_| self.shorten()).map_err(|error| self.no_room_in_place(error))?;
+        replaced.inspect_err(|_| self.shorten())?;
         root.next_uid = TableUid::new(uids.load(Ordering::Relaxed));
         root.opening = self.next_opening(root.opening, segments.last_opening(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
@@ -583,8 +538,7 @@ impl Repair {
         while !bad.is_empty() {
             // The tables that were replaced have made room.
             let (root, mut edit) = (set.current(), VersionEdit::default());
-            let replaced = self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit);
-            replaced.map_err(|error| self.no_room_in_place(error))?;
+            self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit)?;
             set.apply(edit)?;
             self.remove_replaced()?;
         }
@@ -644,17 +598,27 @@ impl Repair {
 
     /// Keeps a copy of what the root record names, or an opening may read, until it is switched:
     /// then [`remove_replaced`](Self::remove_replaced) removes it. What cannot be copied, because
-    /// it cannot be read or there is no room, is moved then.
+    /// it cannot be read or there is no room, is moved then; in slots, where nothing can be moved,
+    /// nothing is kept of what cannot be read.
+    ///
+    /// # Errors
+    /// `NoSpace` in slots, if there is no room for the copy.
     fn copy_aside(&mut self, object: Object) -> Result<Option<String>> {
         if self.elsewhere.is_some() {
             return Ok(None);
         }
         let (name, copied) = match self.aside.copy_aside(object) {
             Ok(name) => (name, true),
-            Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace) => {
-                (Some(self.aside.free_lost_name(object)?), false)
-            }
-            Err(error) => return Err(error),
+            Err(error) => match (error.kind(), self.aside.finds_all_tables()) {
+                (ErrorKind::Io | ErrorKind::NoSpace, true) => {
+                    (Some(self.aside.free_lost_name(object)?), false)
+                }
+                (ErrorKind::Io, false) => {
+                    self.replaced.push((object, true));
+                    return Ok(None);
+                }
+                _ => return Err(error),
+            },
         };
         if name.is_some() {
             self.replaced.push((object, copied));

@@ -92,10 +92,6 @@ impl Collected {
 impl Repair {
     /// Rebuilds the tree from tables and log.
     pub(super) fn rebuild(&mut self, salvage: Salvage) -> Result<()> {
-        self.rebuild_all(salvage).map_err(|error| self.no_room(error))
-    }
-
-    fn rebuild_all(&mut self, salvage: Salvage) -> Result<()> {
         if self.from_trailers {
             self.take_written(&salvage)?;
         } else if !self.aside.finds_all_tables() {
@@ -148,7 +144,8 @@ impl Repair {
             Some(_) => Lineage::new(self.prng.next_u64()),
             None => lineage,
         };
-        self.start(&salvage, lineage, &collected, edit)?;
+        let started = self.start(&salvage, lineage, &collected, edit);
+        started.map_err(|error| self.no_room(error))?;
         if self.elsewhere.is_some() {
             self.report.rebuilt_into = Some(self.target().path().to_owned());
             for uid in collected.loose {
@@ -183,9 +180,12 @@ impl Repair {
             self.aside.begin_rebuild(salvage.whole.then_some(salvage.log));
         }
         self.note_missing(salvage, collected);
-        self.collect_remains(&salvage.root, collected)?;
-        self.collect_log(&salvage.root, lineage, segments, collected)?;
-        let edit = self.merge_all(&salvage.root, collected)?;
+        self.set_segments_aside(segments, lineage)?;
+        let written = self
+            .collect_remains(&salvage.root, collected)
+            .and_then(|()| self.collect_log(&salvage.root, lineage, segments, collected))
+            .and_then(|()| self.merge_all(&salvage.root, collected));
+        let edit = written.map_err(|error| self.no_room(error))?;
 
         self.tell_lost(&salvage.root, std::mem::take(&mut collected.bad))?;
         let unreadable = segments.unreadable(lineage);
@@ -372,6 +372,18 @@ impl Repair {
         Ok(())
     }
 
+    /// Sets aside segments that are not of this log, or not where they belong.
+    fn set_segments_aside(&mut self, segments: &Segments, lineage: Lineage) -> Result<()> {
+        for number in segments.foreign(lineage) {
+            self.set_aside(Object::Log(LogKind::Wal, number))?;
+            let file = self.storage.name_of(Object::Log(LogKind::Wal, number));
+            let what = "it is not the store's, or not under its number";
+            let why = Error::corruption(file, 0, what);
+            self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
+        }
+        Ok(())
+    }
+
     /// Writes what can be read of the log into tables.
     ///
     /// Where the log starts is not known: every chain of segments counts. One that begins with a
@@ -383,13 +395,6 @@ impl Repair {
         segments: &Segments,
         collected: &mut Collected,
     ) -> Result<()> {
-        for number in segments.foreign(lineage) {
-            self.set_aside(Object::Log(LogKind::Wal, number))?;
-            let file = self.storage.name_of(Object::Log(LogKind::Wal, number));
-            let what = "it is not the store's, or not under its number";
-            let why = Error::corruption(file, 0, what);
-            self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
-        }
         collected.last_opening = segments.last_opening(lineage);
         let limit = self.options.memory_budget / 4;
         let mut memtables = Memtables::default();

@@ -67,7 +67,7 @@ impl Repair {
         for table in &*bad {
             match self.remains(root, table, &orphans, new_uid) {
                 Err(error) if error.kind() == ErrorKind::NoSpace && !remains.is_empty() => break,
-                left => remains.push(left?),
+                left => remains.push(left.map_err(|error| self.no_room_in_place(error))?),
             }
         }
         for (bad, remains) in bad.drain(..remains.len()).zip(remains) {

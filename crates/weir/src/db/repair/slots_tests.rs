@@ -648,6 +648,45 @@ fn a_rebuild_without_room_shortens_again() {
     assert!(contents(&disk).len() >= 100);
 }
 
+/// Goal: a repair whose copies find no room ends before it gives up what they would keep, and says
+/// where there is a place for them; once there is room it goes on. Method: damaged tables, and each
+/// page of a version log, with a directory that is full from the start or after some writes.
+#[test]
+fn a_repair_whose_copies_find_no_room_ends() {
+    const SLOTS: u64 = 6 << 20;
+    let (mut refused, all) = (0, store().read_all(NAME).expect("read"));
+    for (page, after) in (0..8).flat_map(|page| [(page, 0), (page, 1)]) {
+        let disk = store();
+        match page {
+            0 | 1 => {
+                for slot in (SLOTS..all.len() as u64).step_by(64 << 10) {
+                    overwrite(&disk, slot + 3000, &[0xff; 40]);
+                }
+            }
+            _ => overwrite(&disk, HALVES[1] + page * PAGE, &[0xff; 40]),
+        }
+        let faulty = FaultyDir::over_disk(&disk);
+        let (op, class) = (Some(OpKind::Write), Some(FileClass::Other));
+        let effect = Effect::Fail(ErrorCode::Enospc);
+        faulty.faults().arm(Fault { op, class, after, times: Times::Forever, effect });
+        let faulty = Db::builder("simulated").device(Arc::new(faulty)).device_file(NAME).seed(7);
+        let ended = faulty.repair();
+        let names = disk.dir().list().expect("listed");
+        match ended {
+            Ok(report) => assert!(report.kept_files.len() < names.len(), "{page}: {report}"),
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                assert!(error.to_string().contains("--keep-in"), "{page}: {error}");
+                refused += 1;
+                let report = builder(&disk).repair().expect("there is room");
+                assert!(!report.kept_files.is_empty(), "{page}: {report}");
+                contents(&disk);
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{page}: {error}"),
+        }
+    }
+    assert!(refused > 3, "{refused} repairs found no room");
+}
+
 /// Goal: what is written after such a repair is newer than all that it may have left out, so that
 /// another one finds it. Method: the sequence number after it.
 #[test]

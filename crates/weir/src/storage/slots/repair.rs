@@ -76,8 +76,17 @@ impl Slots {
         if copied.is_err() {
             let _ = dir.unlink(&name, FileClass::Other);
         }
-        copied?;
-        dir.sync()?;
+        copied.and_then(|()| dir.sync()).map_err(|error| match error.kind() {
+            ErrorKind::NoSpace => {
+                let what = format!(
+                    "there is no room for {name}, a copy of {bytes} bytes of {}: name a directory \
+                     that has it (`--keep-in`)",
+                    self.path
+                );
+                Error::with_source(ErrorKind::NoSpace, what, error)
+            }
+            _ => error,
+        })?;
         Ok(Some(name))
     }
 
