@@ -1,7 +1,7 @@
 //! Which version log counts where nothing but a version tells which tables live.
 //!
-//! Not here: what is left of that log (`version::salvage`), and where both superblocks are lost, what
-//! the heads of version logs tell (`storage::slots`).
+//! Not here: what is left of that log (`version::salvage`), and where both superblocks are lost,
+//! what the heads of version logs tell (`storage::slots`).
 //!
 //! Invariant: a log that another one came after is not used, as far as the write-ahead log or a
 //! table shows that one did.
