@@ -307,7 +307,7 @@ pub(crate) struct FixturesArgs {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReplayArgs {
-    /// The file that `m` has written
+    /// The file that `m` has written. Without --slots and --device-mib stores are where it says
     pub(crate) file: PathBuf,
 }
 

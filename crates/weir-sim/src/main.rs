@@ -381,6 +381,13 @@ fn replay(args: &ReplayArgs) -> Result<(), String> {
     let path = &args.file;
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let (schedule, ops) = metamorphic::parse(&text)?;
+    let given = metamorphic::Place::of_process();
+    let is_given = given.in_slots || given.device_mib.is_some();
+    if let Some(place) = metamorphic::Place::named_in(&text).filter(|_| !is_given) {
+        println!("{place}");
+        weir_sim::world::use_slots(place.in_slots);
+        weir_sim::world::use_device_bytes(place.device_mib.map(|mib| mib << 20));
+    }
     let (counters, trail) = metamorphic::execute(schedule, &ops)
         .map_err(|(why, at)| format!("operation {at}: {why}"))?;
     println!("{counters:?}\ndisk, decisions, schedule: {trail:?}");

@@ -54,11 +54,49 @@ impl std::fmt::Display for Failure {
         writeln!(f, "# reduced from {from} operations in {tries} runs")?;
         let Schedule { seed, switch_every, pause_one_in } = self.schedule;
         writeln!(f, "schedule {seed} {switch_every} {pause_one_in}")?;
+        writeln!(f, "{}", Place::of_process())?;
         self.ops.iter().try_for_each(|op| writeln!(f, "{op}"))
     }
 }
 
-/// A failure as it was printed: schedule and operations.
+/// Where the stores of a process are, as a failure names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// In one file, in slots, instead of in a directory.
+    pub in_slots: bool,
+    /// MiB of a device that gets full.
+    pub device_mib: Option<u64>,
+}
+
+impl Place {
+    /// That of this process.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let device_mib = world::device_bytes().map(|bytes| bytes >> 20);
+        Self { in_slots: world::uses_slots(), device_mib }
+    }
+
+    /// The one that a printed failure names, if it does: older ones do not.
+    #[must_use]
+    pub fn named_in(text: &str) -> Option<Self> {
+        let words = text.lines().find_map(|line| line.trim().strip_prefix(PLACE))?;
+        let mut words = words.split_whitespace();
+        let in_slots = words.next() == Some("slots");
+        Some(Self { in_slots, device_mib: words.next().and_then(|mib| mib.parse().ok()) })
+    }
+}
+
+/// What the line of a place begins with.
+const PLACE: &str = "place ";
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{PLACE}{}", if self.in_slots { "slots" } else { "files" })?;
+        self.device_mib.map_or(Ok(()), |mib| write!(f, " {mib}"))
+    }
+}
+
+/// A failure as it was printed: schedule and operations. Its place is for [`Place::named_in`].
 ///
 /// # Errors
 /// The line that is neither.
@@ -76,7 +114,7 @@ pub fn parse(text: &str) -> Result<(Schedule, Vec<Op>), String> {
                 return Err(format!("{line} is no schedule"));
             };
             schedule = Schedule { seed, switch_every, pause_one_in };
-        } else {
+        } else if !line.starts_with(PLACE) {
             ops.push(line.parse()?);
         }
     }
@@ -192,4 +230,22 @@ pub(super) fn reduce_failure(
         world::write_report(&path, &failure.to_string());
     }
     failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a printed failure says where its store was, and older ones, which do not, can be read.
+    #[test]
+    fn a_failure_names_its_place() {
+        for (in_slots, device_mib) in [(false, None), (true, None), (true, Some(24))] {
+            let place = Place { in_slots, device_mib };
+            let text = format!("# why\nschedule 7 16 0\n{place}\n");
+            assert_eq!(Place::named_in(&text), Some(place));
+            let (schedule, ops) = parse(&text).expect("a failure");
+            assert_eq!((schedule.seed, ops.len()), (7, 0));
+        }
+        assert_eq!(Place::named_in("schedule 7 16 0\n"), None);
+    }
 }
