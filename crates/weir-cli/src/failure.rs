@@ -66,8 +66,8 @@ const WORDS: [(&str, &str); 9] = [
     (
         ", drop a keyspace, or choose smaller write_buffer_bytes",
         ", drop a keyspace, or let it keep back less by smaller options than `weir options PATH` \
-         shows (`--write-buffer 1m --table-bytes 1m --base-level-bytes 4m`, for example; they last \
-         until they are set back)",
+         shows (`--write-buffer 1m --table-bytes 1m`, for example, and `--base-level-bytes 4m` \
+         where the policy has it; they last until they are set back)",
     ),
     (", drop a keyspace, or choose larger table_bytes", " or drop a keyspace"),
 ];

@@ -90,7 +90,7 @@ fn a_file_system_is_not_formatted_over() {
         other => return println!("skipped: no mkfs.ext4: {other:?}"),
     }
     let error = format(&disk.device, &FormatOptions::new()).expect_err("it holds something");
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.to_string().contains("ext4"), "{error}");
     let at = disk._dir.path().join("at");
     std::fs::create_dir(&at).unwrap();

@@ -600,7 +600,7 @@ impl Engine {
         self.flush(tree)?;
         let lower = lower.as_ref().map(Vec::as_slice);
         let upper = upper.as_ref().map(Vec::as_slice);
-        let mut alone = false;
+        let (mut alone, mut in_vain) = (false, 0);
         loop {
             let seen = self.shared.progress_generation();
             // Not that other work found no space: this may need less, and its own failure ends it.
@@ -609,6 +609,14 @@ impl Engine {
                 RangeStep::Done => return Ok(()),
                 RangeStep::Again => continue,
                 RangeStep::Wait => {
+                    self.shared.wait_for_progress(seen);
+                    continue;
+                }
+                RangeStep::Short(error) => {
+                    in_vain += 1;
+                    if in_vain > PATIENCE {
+                        return Err(error);
+                    }
                     self.shared.wait_for_progress(seen);
                     continue;
                 }
@@ -623,9 +631,10 @@ impl Engine {
                 // Of two that go as they come each may have what the other needs.
                 Err(error)
                     if error.kind() == ErrorKind::NoSpace
+                        && in_vain < PATIENCE
                         && (had_company || !self.jobs.state.lock().spending().is_empty()) =>
                 {
-                    alone = true;
+                    (alone, in_vain) = (true, in_vain + 1);
                 }
                 Err(error) => {
                     self.note_job(Err(error.clone()));
@@ -672,7 +681,7 @@ impl Engine {
                 // What other merges end with is known when they have.
                 match (self.delete_spares(), has_company) {
                     (true, _) => Ok(RangeStep::Again),
-                    (false, true) => Ok(RangeStep::Wait),
+                    (false, true) => Ok(RangeStep::Short(error)),
                     (false, false) => Err(error),
                 }
             }
@@ -689,6 +698,9 @@ impl Engine {
     }
 }
 
+/// How often a compaction that a user asked for tries again because others took the space.
+const PATIENCE: u32 = 64;
+
 /// A step of a compaction that a user asked for.
 enum RangeStep {
     Done,
@@ -696,6 +708,8 @@ enum RangeStep {
     Again,
     /// For another job.
     Wait,
+    /// The same, but there may be no room then either.
+    Short(Error),
     Run(Box<Reservation>),
 }
 

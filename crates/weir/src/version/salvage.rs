@@ -193,6 +193,15 @@ fn candidate(
     Ok(Some((source, read(context, source)?)))
 }
 
+/// Whether a log has a whole base, and no fault to its end.
+///
+/// # Errors
+/// As [`salvage`].
+pub(crate) fn is_sound(context: &Context, number: SegmentNumber, lineage: Lineage) -> Result<bool> {
+    let found = candidate(context, number, lineage)?;
+    Ok(found.is_some_and(|(_, prefix)| prefix.whole_base && prefix.damage.is_none()))
+}
+
 /// The lineages of all logs of a kind that are stored under their own number, each with the number
 /// of its logs.
 fn lineages(storage: &dyn Storage, kind: LogKind) -> Result<BTreeMap<Lineage, usize>> {

@@ -48,7 +48,7 @@ const OBSOLETE_LOG: &str = "the next opening removes version logs that the root 
 /// How far the recorded mark of uids is above those drawn, after each edit and each base: 4,096
 /// tables are written before one more edit is needed for a mark, and so many uids are skipped by an
 /// opening.
-const UIDS_AHEAD: u64 = 1 << 12;
+pub(crate) const UIDS_AHEAD: u64 = 1 << 12;
 
 /// Bytes that a log of fixed capacity has room for behind each base: an edit of a few tables, and
 /// its start.

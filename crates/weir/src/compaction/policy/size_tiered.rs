@@ -8,8 +8,9 @@
 //! * The stage is the level: the output goes one level deeper than its oldest input, as long as no
 //!   older run lies above that. Sizes decide, not levels, so any tree will do. An output that
 //!   stayed in level 0, because a job had taken an older run there, moves to level 1 before
-//!   something else stays for its sake, and what was merged is not merged again into level 0: such
-//!   merges are not done in stretches, so that all they need has to be free at once.
+//!   something else stays for its sake, and what was merged is not merged again into level 0, but
+//!   with all that is older there, or later: such merges are not done in stretches, so that all
+//!   they need has to be free at once.
 //! * The number of runs is bounded: beyond [`runs_cap`], the cheapest neighbours are merged
 //!   whatever their sizes, so that reads stay bounded when sizes never match.
 //!
@@ -155,7 +156,10 @@ fn merge_window(
             return true;
         }
         if inputs.iter().any(|run| run.bytes() > large_bytes(shape)) {
-            return false;
+            let rest = order.get(window.start..).unwrap_or_default();
+            let of_level_0 = rest.iter().take_while(|run| run.level == Level::ZERO).count();
+            let inputs = rest.get(..of_level_0).unwrap_or_default();
+            return picker.merge(inputs, Level::ONE, Reason::RunCount);
         }
     }
     picker.merge(inputs, output_level, Reason::RunCount)

@@ -102,7 +102,12 @@ fn unfit(error: Error) -> Error {
          formatted and never opened (`weir format --unopened`)",
         error.message()
     );
-    Error::with_source(error.kind(), what, error)
+    // Nor is damage there any of the store that is repaired.
+    let kind = match error.kind() {
+        ErrorKind::Corruption => ErrorKind::Conflict,
+        kind => kind,
+    };
+    Error::new(kind, what)
 }
 
 /// That nothing was ever written into a place.

@@ -44,6 +44,8 @@ mod rebuild;
 mod remains;
 mod report;
 #[cfg(all(test, feature = "sim"))]
+mod slots_space_tests;
+#[cfg(all(test, feature = "sim"))]
 mod slots_tests;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
@@ -172,6 +174,7 @@ fn repair_found(
         seed,
         from_trailers: how.from_trailers,
         elsewhere: into.map(Elsewhere::Place),
+        unnamed: None,
         written: Vec::new(),
         unfinished: Vec::new(),
         report: RepairReport::default(),
@@ -195,6 +198,8 @@ struct Repair {
     from_trailers: bool,
     /// Where the new tree goes, if not into the same store.
     elsewhere: Option<Elsewhere>,
+    /// The root record of a store that lost both superblocks, and the log that it names.
+    unnamed: Option<(Vec<u8>, SegmentNumber)>,
     /// The uids that trailers have, of tables that are not there any more, too.
     written: Vec<TableUid>,
     /// Those of them that a repair wrote that was cut off.
@@ -254,6 +259,7 @@ impl Repair {
             return self.rebuild(salvage);
         }
         self.report.rolled_back = !all_are_found && salvage.log_fault.is_some();
+        let newer = if all_are_found { Vec::new() } else { self.newer_tables(&salvage)? };
         let strangers = self.clear_the_way(&salvage)?;
         let segments = Segments::read(&*self.storage)?;
         let log = self.survey(&salvage.root, &segments)?;
@@ -265,7 +271,7 @@ impl Repair {
         if log.damage.is_none() {
             self.note_replaced(&salvage.root, strangers)?;
         }
-        if let Some(fault) = self.outdated(&salvage, &log)? {
+        if let Some(fault) = self.outdated(&salvage, &log, &newer)? {
             self.report.structure.push(fault);
             return self.rebuild(salvage);
         }
@@ -274,10 +280,13 @@ impl Repair {
         let checked = checked.and_then(|bad| self.check_lists(&salvage.root).map(|()| bad));
         let bad = checked.inspect_err(|_| self.shorten())?;
         self.report.groups_sound = log.groups;
+        let newer = newer.iter().filter(|meta| meta.seq_max > log.last_seq);
+        self.report.newer_tables = newer.count() as u64;
         let is_sound = self.report.structure.is_empty() && self.report.lists.is_empty();
         if is_sound && bad.is_empty() && log.damage.is_none() {
             let was_whole = self.report.lengthened_bytes == 0;
-            self.report.healthy = was_whole && self.report.strangers.is_empty();
+            let is_all = was_whole && self.report.newer_tables == 0;
+            self.report.healthy = is_all && self.report.strangers.is_empty();
             return Ok(());
         }
         self.keep(salvage, bad, &log, &segments)
@@ -393,7 +402,12 @@ impl Repair {
     /// and the write-ahead log does not make up for them.
     ///
     /// A version log that was cut between two edits looks whole, so this is asked of every store.
-    fn outdated(&self, salvage: &Salvage, log: &LogEnd) -> Result<Option<Error>> {
+    fn outdated(
+        &self,
+        salvage: &Salvage,
+        log: &LogEnd,
+        newer: &[TableMeta],
+    ) -> Result<Option<Error>> {
         let root = &salvage.root;
         let lost = |what: &str| {
             let file = self.storage.name_of(Object::Log(LogKind::Versions, salvage.log));
@@ -418,6 +432,9 @@ impl Repair {
         if !missing && !faulty && log.damage.is_none() {
             // It opens, and an opening takes no notice of tables that no version names.
             return Ok(None);
+        }
+        if newer.iter().any(|meta| tells_of_lost_edits(meta, salvage, log) == Some(true)) {
+            return Ok(lost("there are tables that came after it"));
         }
         let mut flushed = Vec::new();
         for &uid in present.difference(&named) {
@@ -526,9 +543,11 @@ impl Repair {
         let new_uid: NewUid =
             Arc::new(move || Ok(TableUid::new(next.fetch_add(1, Ordering::Relaxed))));
         let mut edit = VersionEdit::default();
+        self.aside.begin_rebuild(Some(salvage.log));
         let replaced = self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit);
         // No record names what was written.
         replaced.inspect_err(|_| self.shorten())?;
+        self.name_log()?;
         root.next_uid = TableUid::new(uids.load(Ordering::Relaxed));
         root.opening = self.next_opening(root.opening, segments.last_opening(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
@@ -538,9 +557,13 @@ impl Repair {
         while !bad.is_empty() {
             // The tables that were replaced have made room.
             let (root, mut edit) = (set.current(), VersionEdit::default());
-            self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit)?;
-            set.apply(edit)?;
-            self.remove_replaced()?;
+            let replaced = self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit);
+            let installed = replaced.and_then(|()| Ok(set.apply(edit).map(drop)?));
+            if let Err(error) = installed.and_then(|()| self.remove_replaced()) {
+                // What was given up so far is told.
+                self.report.unfinished = Some(error);
+                return Ok(());
+            }
         }
         if let Some(fault) = &log.damage {
             self.salvage_log(&set, segments, fault)?;

@@ -3,45 +3,98 @@
 //! Not here: what is left of that log (`version::salvage`), and where both superblocks are lost,
 //! what the heads of version logs tell (`storage::slots`).
 //!
-//! Invariant: a log that another one came after is not used, as far as the write-ahead log or a
-//! table shows that one did.
+//! Invariants: (1) a log that another one came after is not used, as far as the write-ahead log or
+//! a table shows that one did; (2) nor is it taken without a word if tables of flushes show that
+//! it, or the write-ahead log, went on: those that have a uid of this opening, are not named, and
+//! have entries above what their keyspace has flushed. What was obsolete has none of these.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
-use super::Repair;
+use std::collections::BTreeSet;
+
 use super::wal::Segments;
-use crate::base::error::{Error, Result};
-use crate::base::ids::SegmentNumber;
+use super::{Repair, damage, sound_meta};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::{SegmentNumber, TableUid};
+use crate::base::table_meta::TableMeta;
 use crate::log::peek;
-use crate::storage::{LogKind, Object};
-use crate::version::salvage::Salvage;
+use crate::storage::{LiveTable, LogKind, Object};
+use crate::version::salvage::{Salvage, is_sound};
+use crate::version::set::{UIDS_AHEAD, adopt};
 
 impl Repair {
     /// The version log that counts where nothing but a version tells which tables live: the one
     /// that the root record names. Where that is lost, with all that told where it was, the log
-    /// that has the greatest number, or the one before it of the same opening: both began with the
-    /// same root, and that one may have gone on. The report says so, and a root record is made
-    /// for it first of all: from then on the store is damaged in no other way than others are.
+    /// that has the greatest number, or if that has nothing but a whole base the one before it of
+    /// the same opening: both began with the same root, and that one may have gone on. The report
+    /// says so, and a root record is made for it before anything else is changed
+    /// ([`name_log`](Self::name_log)): from then on the store is damaged in no other way than
+    /// others are.
     pub(super) fn named_log(&mut self, salvage: &Salvage) -> Result<SegmentNumber> {
         let newest = self.aside.unnamed_log();
         let (Some(newest), Some(record)) = (newest, salvage.record.filter(|_| salvage.whole))
         else {
             return Ok(salvage.named);
         };
-        let peeked = peek(&*self.storage, LogKind::Versions, newest)?;
-        let same = peeked.is_some_and(|peeked| peeked.opening == record.opening);
-        if salvage.log != newest && !same {
-            return Ok(newest);
+        if salvage.log != newest {
+            let peeked = peek(&*self.storage, LogKind::Versions, newest)?;
+            let same = peeked.is_some_and(|peeked| peeked.opening == record.opening);
+            // One that is damaged may have been in use.
+            if !same || !is_sound(&self.context(), newest, record.lineage)? {
+                return Ok(newest);
+            }
         }
         if let Some(fault) = self.is_followed(salvage)? {
             self.report.structure.push(fault);
             return Ok(salvage.named);
         }
         self.report.unnamed = true;
-        if self.elsewhere.is_none() {
-            self.storage.write_root_record(&record.encode(), salvage.log)?;
-        }
+        self.unnamed = Some((record.encode(), salvage.log));
         Ok(salvage.log)
+    }
+
+    /// The tables that no version names and flushes of this opening wrote, newer than what their
+    /// keyspaces have flushed. None where the ends of slots cannot be read.
+    pub(super) fn newer_tables(&self, salvage: &Salvage) -> Result<Vec<TableMeta>> {
+        let root = &salvage.root;
+        let written = match self.aside.written_tables() {
+            Err(error) if error.kind() == ErrorKind::Io => return Ok(Vec::new()),
+            written => written?.tables,
+        };
+        let named: BTreeSet<TableUid> = root.all_tables().map(|table| table.meta().uid).collect();
+        let first = TableUid::new(root.next_uid.get().saturating_sub(UIDS_AHEAD));
+        let mut newer = Vec::new();
+        for (uid, place, bytes) in written {
+            if uid < first || named.contains(&uid) {
+                continue;
+            }
+            let place = &place;
+            self.storage.adopt(&mut std::iter::once(LiveTable { uid, place, bytes }))?;
+            let meta = match sound_meta(&*self.storage, uid) {
+                Ok(meta) => meta,
+                Err(error) if error.kind() == ErrorKind::Io => continue,
+                Err(error) => {
+                    damage(error)?;
+                    continue;
+                }
+            };
+            let is_newer = match root.keyspaces.get(meta.keyspace) {
+                Some(keyspace) => meta.seq_max > keyspace.flushed_seq,
+                None => meta.keyspace >= root.next_keyspace,
+            };
+            newer.extend(Some(meta).filter(|_| is_newer));
+        }
+        adopt(&*self.storage, root)?;
+        Ok(newer)
+    }
+
+    /// Makes a root record for the version log that counts, where superblocks were lost. Not before
+    /// everything that may refuse the repair: the next one finds no loss any more.
+    pub(super) fn name_log(&mut self) -> Result<()> {
+        match self.unnamed.take() {
+            Some((record, log)) => self.storage.write_root_record(&record, log),
+            None => Ok(()),
+        }
     }
 
     /// What tells of a version log that came after the one that was found, and left nothing else:

@@ -224,11 +224,12 @@ impl Repair {
         if self.elsewhere.is_some() {
             let what = format!(
                 "{} has too little room for the new store, which may take as much as the tables \
-                 that were found in {}, {} bytes, and a slot more for each where it is in slots; \
-                 nothing was changed there: name a larger place",
+                 that were found in {}, {} bytes, and a slot more for each where it is in slots: \
+                 name a larger place ({} holds no store; a file has to be formatted again)",
                 self.target().path(),
                 self.storage.path(),
                 tables.sum::<u64>(),
+                self.target().path(),
             );
             return Error::with_source(ErrorKind::NoSpace, what, error);
         }

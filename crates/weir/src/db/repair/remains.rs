@@ -74,13 +74,18 @@ impl Repair {
             let meta = bad.table.meta();
             let kept_as = self.copy_aside(Object::Table(meta.uid))?;
             let keyspace = root.keyspaces.get(bad.keyspace).map(|state| state.name.to_string());
+            // What masks hide is not lost with the table.
+            let entries = match remains.lost.is_empty() {
+                true => remains.entries,
+                false => bad.meta.visible().entries.max(remains.entries),
+            };
             let changes = edit.keyspace(bad.keyspace);
             changes.remove_table_from(bad.level, bad.part, meta.uid);
             changes.added.extend(remains.tables);
             self.report.lost_tables.push(LostTable {
                 uid: meta.uid.get(),
                 keyspace,
-                entries: Some(meta.entries),
+                entries: Some(entries),
                 entries_kept: remains.entries,
                 lost_ranges: remains.lost,
                 why: bad.why,

@@ -105,6 +105,11 @@ pub struct RepairReport {
     /// The tree was rebuilt, and no segment of the write-ahead log was found: what was in no table
     /// is lost, if there was anything.
     pub log_missing: bool,
+    /// Tables that lie in the slots of a file or a device and have entries which are newer than
+    /// all that the version log and the write-ahead log tell. They are of a flush that a crash cut
+    /// off, and then nothing was promised of them, or changes at the end of the version log are
+    /// lost. Only a rebuild from trailers takes them.
+    pub newer_tables: u64,
     /// What was wrong with the root record and the version log.
     pub structure: Vec<Error>,
     /// What kept the store from being opened without being a part of it, and was renamed: logs of
@@ -127,6 +132,9 @@ pub struct RepairReport {
     pub lost_log: Vec<LostLog>,
     /// Keyspaces whose names were lost: id and new name. Their options are the defaults now.
     pub renamed_keyspaces: Vec<(u32, String)>,
+    /// Why the repair has not ended, if it has replaced a part of the damaged tables only: the
+    /// others are as they were, and another repair goes on.
+    pub unfinished: Option<Error>,
     /// Files that could not be read whole, by the names in the store's directory that they, or
     /// copies of them, have now.
     pub kept_files: Vec<String>,
@@ -142,6 +150,7 @@ impl RepairReport {
         let all_kept = self.lost_tables.iter().all(LostTable::is_whole);
         // A table whose trailers are all damaged leaves no trace.
         let unknown = self.rolled_back || self.unnamed || self.from_trailers;
+        let unknown = unknown || self.unfinished.is_some() || self.newer_tables > 0;
         unknown || !all_kept || !self.lost_log.is_empty()
     }
 }
@@ -163,6 +172,16 @@ impl RepairReport {
                 "both superblocks were lost, and the newest version log was taken for the one in \
                  use; if that was another one, entries may be lost, and keys that were deleted or \
                  keyspaces that were dropped may be back"
+            )?;
+        }
+        if self.newer_tables > 0 {
+            writeln!(
+                f,
+                "{} in the slots with entries newer than all that the logs tell: of a flush that a \
+                 crash cut off, or the end of the version log is lost; before anything is written \
+                 to the store, `weir repair --from-trailers --into NEW` builds one with them, in \
+                 which keys that were deleted may be back",
+                counted(self.newer_tables, "table lies", "tables lie")
             )?;
         }
         if self.from_trailers {
@@ -189,8 +208,8 @@ impl RepairReport {
             return String::new();
         }
         format!(
-            "\nstill there from earlier repairs: {}; this report does not tell of what these gave \
-             up",
+            "\nstill there from earlier repairs: {}; what these gave up, one that was cut off too, \
+             is not in this report",
             self.kept_before.join(", ")
         )
     }
@@ -264,7 +283,16 @@ impl fmt::Display for RepairReport {
         for name in &self.kept_files {
             writeln!(f, "kept aside: {name}")?;
         }
-        let outcome = if self.lost_data() {
+        if let Some(error) = &self.unfinished {
+            writeln!(
+                f,
+                "not finished: other damaged tables are as they were, and another repair goes on \
+                 where this one ended: {error}"
+            )?;
+        }
+        let outcome = if self.unfinished.is_some() {
+            "repaired in part"
+        } else if self.lost_data() {
             "repaired with losses"
         } else if self.rebuilt || !self.renamed_keyspaces.is_empty() {
             "repaired; no entry is known to be lost, but it is not what the store was"

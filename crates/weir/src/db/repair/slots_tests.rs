@@ -12,20 +12,20 @@ use crate::device::sim::SimDisk;
 use crate::device::sim::crash::CrashPolicy;
 use crate::device::site::OpKind;
 use crate::device::{FileClass, Mode};
-use crate::options::{CompactionPolicy, LeveledOptions, Options};
+use crate::options::{DbOptions, DebugDbOptions};
 use crate::storage::open::{Location, format_in};
 use crate::storage::slots::FormatOptions;
 
-const NAME: &str = "store.weir";
+pub(super) const NAME: &str = "store.weir";
 /// Where the halves of the version log begin in a file of 32 MiB.
-const HALVES: [u64; 2] = [2 << 20, 3 << 20];
-const PAGE: u64 = 4096;
+pub(super) const HALVES: [u64; 2] = [2 << 20, 3 << 20];
+pub(super) const PAGE: u64 = 4096;
 
-fn builder(disk: &SimDisk) -> Builder {
+pub(super) fn builder(disk: &SimDisk) -> Builder {
     Db::builder("simulated").device(disk.dir()).device_file(NAME).seed(7)
 }
 
-fn contents(disk: &SimDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(super) fn contents(disk: &SimDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let db = builder(disk).open().expect("opens");
     assert!(db.verify().expect("verified").damages.is_empty());
     let pairs = db.iter().map(|pair| pair.map(|(k, v)| (k.to_vec(), v.to_vec())).expect("a pair"));
@@ -37,7 +37,7 @@ fn contents(disk: &SimDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
 /// A closed store of two openings and two keyspaces: keys, and the deletes of every second one,
 /// merged with them. Its version log is in the second half, that of the first opening in the first
 /// one.
-fn store() -> SimDisk {
+pub(super) fn store() -> SimDisk {
     let disk = SimDisk::default();
     let options = FormatOptions { slot_bytes: Some(64 << 10), ..FormatOptions::default() };
     format_in(&disk.dir(), NAME, 32 << 20, &options).expect("formatted");
@@ -59,7 +59,7 @@ fn store() -> SimDisk {
     disk
 }
 
-fn overwrite(disk: &SimDisk, at: u64, bytes: &[u8]) {
+pub(super) fn overwrite(disk: &SimDisk, at: u64, bytes: &[u8]) {
     let file = disk.dir().open(NAME, FileClass::Other, Mode::ReadWrite).expect("there");
     file.write_at(bytes, at).expect("written");
     file.sync().expect("synced");
@@ -249,14 +249,14 @@ fn a_repair_that_keeps_the_structure_survives_power_cuts() {
 }
 
 /// Bytes of a half of the version log, and where the slots begin, in a file of 32 MiB.
-const HALF: u64 = 1 << 20;
+pub(super) const HALF: u64 = 1 << 20;
 
-fn from_trailers(disk: &SimDisk) -> Result<RepairReport> {
+pub(super) fn from_trailers(disk: &SimDisk) -> Result<RepairReport> {
     builder(disk).repair_with(RepairOptions::default().from_trailers(true))
 }
 
 /// Damages the bases of both halves of the version log.
-fn lose_versions(disk: &SimDisk) {
+pub(super) fn lose_versions(disk: &SimDisk) {
     for half in HALVES {
         overwrite(disk, half, &vec![0xff; HALF as usize]);
     }
@@ -440,7 +440,7 @@ fn into(disk: &SimDisk, place: Location) -> Result<RepairReport> {
     repair_found(builder(disk), RepairOptions::default().from_trailers(true), Some(place))
 }
 
-fn formatted(bytes: u64) -> SimDisk {
+pub(super) fn formatted(bytes: u64) -> SimDisk {
     let disk = SimDisk::default();
     let options = FormatOptions { slot_bytes: Some(64 << 10), ..FormatOptions::default() };
     format_in(&disk.dir(), NAME, bytes, &options).expect("formatted");
@@ -578,113 +578,93 @@ fn a_store_in_use_is_built_elsewhere() {
     assert!(contents(&file) == model, "something is missing or old");
 }
 
-/// Goal: a store that is nearly full, and has more damaged tables than free slots, is repaired,
-/// with all that can be read of them. Method: writes until there is no room; a block of every slot
-/// damaged that is not its last.
-#[test]
-fn a_full_store_is_repaired_table_by_table() {
-    const SLOTS: u64 = 6 << 20;
+/// A store of one opening whose version log was begun anew, and has gone on with deletes. The half
+/// that is in use.
+fn rewritten() -> (SimDisk, u64) {
     let disk = formatted(32 << 20);
-    let mut options = Options::default();
-    (options.write_buffer_bytes, options.table_bytes) = (128 << 10, 64 << 10);
-    let levels = LeveledOptions::default().base_level_bytes(1 << 20);
-    options.compaction = CompactionPolicy::Leveled(levels);
-    let db = builder(&disk).default_options(options).open().expect("opens");
-    let mut prng = Prng::new(5);
-    let mut keys = 0u64;
-    let refused = loop {
-        let mut value = vec![0; 1000];
-        value.iter_mut().for_each(|byte| *byte = prng.below(256) as u8);
-        let key = keys.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        match db.put(key.to_be_bytes(), &value) {
-            Ok(_) => keys += 1,
-            Err(error) => break error,
-        }
+    let debug = DebugDbOptions::default().version_log_bytes(64 << 10);
+    let options = DbOptions::default().debug(debug);
+    let db = builder(&disk).options(options).open().expect("opens");
+    for i in 0..200u32 {
+        db.put(i.to_be_bytes(), [1; 100]).expect("put");
+    }
+    let head = |half: u64| {
+        let bytes = disk.read_all(NAME).expect("read");
+        bytes[half as usize..][..PAGE as usize].to_vec()
     };
-    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    let first = HALVES.map(head);
+    let mut rounds = 0u32;
+    while HALVES.map(head) == first {
+        db.put([9], rounds.to_be_bytes()).expect("put");
+        db.flush().expect("flushed");
+        rounds += 1;
+    }
+    let half = if head(HALVES[0]) == first[0] { HALVES[1] } else { HALVES[0] };
+    for i in 0..100u32 {
+        db.delete(i.to_be_bytes()).expect("deleted");
+        if i % 25 == 24 {
+            db.put([8], vec![3; 200_000]).expect("put");
+            db.flush().expect("flushed");
+            db.compact_range(..).expect("compacted");
+        }
+    }
     db.close().expect("closed");
-    let (file, mut damaged) = (disk.read_all(NAME).expect("read"), 0);
-    for slot in (0..file.len() as u64).step_by(64 << 10).skip_while(|at| *at < SLOTS) {
-        if file[slot as usize..][..64].iter().any(|&byte| byte != 0) {
-            overwrite(&disk, slot + 5000, &[0xff; 8]);
-            damaged += 1;
-        }
-    }
-    let report = builder(&disk).repair().expect("repaired");
-    let lost: u64 =
-        report.lost_tables.iter().map(|t| t.entries.unwrap_or(0) - t.entries_kept).sum();
-    assert!(report.lost_tables.len() as u64 > damaged / 2, "{damaged} slots damaged: {report}");
-    assert!(lost < keys / 4, "{lost} of {keys} lost");
-    assert_eq!(contents(&disk).len() as u64, keys - lost);
+    (disk, half)
 }
 
-/// Goal: a rebuild that finds no room leaves a file that was cut off as short as it was, so that
-/// the next one knows that it was, and says what copies it has made. Method: the end of a free
-/// slot, and a device that is full after some writes.
+/// Goal: where superblocks are lost, the log before the newest one does not count if that is
+/// damaged: it may have been in use. Method: a base that is damaged, of a log that was begun anew
+/// in one opening and went on with deletes.
 #[test]
-fn a_rebuild_without_room_shortens_again() {
-    let disk = store();
-    lose_versions(&disk);
-    let cut = (32 << 20) - 100;
-    let file = disk.dir().open(NAME, FileClass::Other, Mode::ReadWrite).expect("there");
-    file.set_len(cut).expect("cut off");
-    let faulty = FaultyDir::over_disk(&disk);
-    let (op, class) = (Some(OpKind::Write), Some(FileClass::Table));
-    let effect = Effect::Fail(ErrorCode::Enospc);
-    faulty.faults().arm(Fault { op, class, after: 1, times: Times::Forever, effect });
-    let builder = Db::builder("simulated").device(Arc::new(faulty)).device_file(NAME).seed(7);
-    let repaired = builder.repair_with(RepairOptions::default().from_trailers(true));
-    let error = repaired.expect_err("the device is full");
-    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-    let names = disk.dir().list().expect("listed");
-    let copies: Vec<&String> = names.iter().filter(|name| *name != NAME).collect();
-    assert!(!copies.is_empty(), "{names:?}");
-    for copy in copies {
-        assert!(error.to_string().contains(copy), "{copy} is left, and not in: {error}");
+fn a_damaged_newest_log_is_not_passed_over() {
+    let (disk, half) = rewritten();
+    for at in [0, 1 << 20] {
+        overwrite(&disk, at, &[0; PAGE as usize]);
     }
-    assert_eq!(file.len().expect("asked"), cut, "it was left longer");
-    let report = from_trailers(&disk).expect("there is room");
-    assert_eq!(report.lengthened_bytes, 100, "{report}");
-    assert!(contents(&disk).len() >= 100);
+    let sound = disk.copy();
+    overwrite(&disk, half + PAGE + 100, &[0xff; 1000]);
+    let before = disk.read_all(NAME);
+    let refused = builder(&disk).repair().expect_err("the newest log is damaged");
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    assert!(disk.read_all(NAME) == before, "a refused repair has written");
+    let report = builder(&sound).repair().expect("the newest log is sound");
+    assert!(report.unnamed, "{report}");
+    assert_eq!(contents(&sound).len(), 102);
 }
 
-/// Goal: a repair whose copies find no room ends before it gives up what they would keep, and says
-/// where there is a place for them; once there is room it goes on. Method: damaged tables, and each
-/// page of a version log, with a directory that is full from the start or after some writes.
+/// Goal: a version log that has lost its end without a trace is not called sound where tables show
+/// that it went on. Method: flushes that use the log up more than once, a copy as after a kill, with
+/// zeros behind the base.
 #[test]
-fn a_repair_whose_copies_find_no_room_ends() {
-    const SLOTS: u64 = 6 << 20;
-    let (mut refused, all) = (0, store().read_all(NAME).expect("read"));
-    for (page, after) in (0..8).flat_map(|page| [(page, 0), (page, 1)]) {
-        let disk = store();
-        match page {
-            0 | 1 => {
-                for slot in (SLOTS..all.len() as u64).step_by(64 << 10) {
-                    overwrite(&disk, slot + 3000, &[0xff; 40]);
-                }
-            }
-            _ => overwrite(&disk, HALVES[1] + page * PAGE, &[0xff; 40]),
+fn newer_tables_are_told() {
+    let disk = formatted(32 << 20);
+    let db = builder(&disk).open().expect("opens");
+    for round in 0..4u8 {
+        for i in 0..200u32 {
+            db.put(i.to_be_bytes(), vec![round; 4000]).expect("put");
         }
-        let faulty = FaultyDir::over_disk(&disk);
-        let (op, class) = (Some(OpKind::Write), Some(FileClass::Other));
-        let effect = Effect::Fail(ErrorCode::Enospc);
-        faulty.faults().arm(Fault { op, class, after, times: Times::Forever, effect });
-        let faulty = Db::builder("simulated").device(Arc::new(faulty)).device_file(NAME).seed(7);
-        let ended = faulty.repair();
-        let names = disk.dir().list().expect("listed");
-        match ended {
-            Ok(report) => assert!(report.kept_files.len() < names.len(), "{page}: {report}"),
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                assert!(error.to_string().contains("--keep-in"), "{page}: {error}");
-                refused += 1;
-                let report = builder(&disk).repair().expect("there is room");
-                assert!(!report.kept_files.is_empty(), "{page}: {report}");
-                contents(&disk);
-            }
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{page}: {error}"),
-        }
+        db.flush().expect("flushed");
     }
-    assert!(refused > 3, "{refused} repairs found no room");
+    let killed = disk.copy();
+    let all = contents(&killed.copy());
+    let half = killed.read_all(NAME).expect("read")[HALVES[0] as usize..][..HALF as usize].to_vec();
+    let end = half.iter().rposition(|&byte| byte != 0).expect("a log") as u64;
+    overwrite(&killed, HALVES[0] + 2 * PAGE, &vec![0; (end / PAGE) as usize * PAGE as usize]);
+    let before = killed.read_all(NAME);
+    match builder(&killed.copy()).repair() {
+        Ok(report) => {
+            assert!(report.newer_tables > 0 && report.lost_data() && !report.healthy, "{report}");
+            assert!(report.to_string().contains("--from-trailers"), "{report}");
+        }
+        Err(refused) => assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}"),
+    }
+    let elsewhere = formatted(32 << 20);
+    into(&killed, Location::File(elsewhere.dir(), NAME.into())).expect("built");
+    assert!(contents(&elsewhere) == all);
+    assert!(killed.read_all(NAME) == before, "it was changed");
+    db.close().expect("closed");
+    let report = builder(&disk).repair().expect("sound");
+    assert!(report.healthy && report.newer_tables == 0, "{report}");
 }
 
 /// Goal: what is written after such a repair is newer than all that it may have left out, so that
