@@ -35,9 +35,23 @@ pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<()> {
     let repaired = weir::Db::builder(&args.dir).repair_with(options);
     let report = repaired.map_err(|e| refused(&args.dir, e))?;
     writeln!(UntilClosed(out), "{report}")?;
+    if args.from_trailers && !report.from_trailers {
+        let out = &mut UntilClosed(&mut *out);
+        writeln!(
+            out,
+            "trailers were not used: the version log tells which tables live; with `--into NEW` a \
+             new store is built from all that lies in the slots whatever it tells"
+        )?;
+    }
     if report.lost_data() {
         let is_certain = report.lost_tables.iter().any(|table| !table.is_whole())
             || report.lost_log.iter().any(|log| log.groups > 0);
+        if report.unfinished.is_some() {
+            return Err(Failure::difference(format_args!(
+                "{} is repaired in part; the report above says what is missing for the rest",
+                args.dir.display()
+            )));
+        }
         return Err(Failure::difference(format_args!(
             "data {} lost from {}; the report above says what",
             if is_certain { "was" } else { "may be" },

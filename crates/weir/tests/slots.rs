@@ -239,6 +239,24 @@ fn a_full_store_is_opened_again_and_again() {
     db.close().unwrap();
 }
 
+/// Goal: writers who fill a small log before a flush ends wait for that, and are not refused while
+/// there is room for tables. Method: a log of 1 MiB, and some 40 times as much.
+#[test]
+fn a_small_log_makes_writers_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.weir");
+    let mut shape = FormatOptions::new();
+    (shape.size, shape.log_bytes) = (Some(256 * MIB), Some(MIB));
+    format(&path, &shape).unwrap();
+    let db = Db::open(&path).unwrap();
+    for n in 0..40_000u64 {
+        let put = db.put(format!("{n:08}").as_bytes(), [hash(n); 1000]);
+        put.unwrap_or_else(|error| panic!("put {n}: {error}"));
+    }
+    assert_eq!(db.iter().count(), 40_000);
+    db.close().unwrap();
+}
+
 /// Goal: with keys of kilobytes the version log may be full before the slots are: writes are
 /// refused then, and the tree stays one that can be flushed and opened. Room was counted as for
 /// short keys, so that edits were refused, and in the end an opening, whose base did not fit.

@@ -94,7 +94,7 @@ impl Engine {
     /// the appender waiting for the segment gets the error; flushes and compactions continue.
     fn segment_that_fits(&self, writer: &Writer) -> Option<SegmentRequest> {
         writer.wal.raise_limit();
-        let mut settled = false;
+        let (mut settled, mut looked_again) = (false, false);
         loop {
             let wanted = writer.wal.requested_segment()?;
             let Some(error) = self.check_space_for_segment().err() else {
@@ -113,6 +113,14 @@ impl Engine {
             if self.waits_for_room() {
                 return None;
             }
+            if !looked_again {
+                // What ended between the two may have made room.
+                looked_again = true;
+                continue;
+            }
+            // If the log's area is full of what is in active memtables, the appender has these
+            // frozen when it is refused, and waits then.
+            self.shorten_log();
             let mut state = self.jobs.state.lock();
             // Under the lock: a concurrent preparation clears `segment_refused` after this.
             if writer.wal.refuse_segment(wanted, &error) {

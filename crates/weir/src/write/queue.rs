@@ -459,8 +459,21 @@ impl CommitQueue {
         }
     }
 
-    /// Appends a group to the log, inserts it into the memtables, and publishes it.
+    /// Commits a group; once more if its log segment was refused while memtables are to be frozen,
+    /// which is what gives an area that is full its room back.
+    #[inline]
     fn commit_batches(&self, lead: &mut Lead, batches: &[&PendingBatch]) -> Result<Committed> {
+        let is_to_freeze = || self.freeze_requested.load(Ordering::Acquire);
+        match self.commit_once(lead, batches) {
+            Err(error) if error.kind() == ErrorKind::NoSpace && is_to_freeze() => {
+                self.commit_once(lead, batches)
+            }
+            committed => committed,
+        }
+    }
+
+    /// Appends a group to the log, inserts it into the memtables, and publishes it.
+    fn commit_once(&self, lead: &mut Lead, batches: &[&PendingBatch]) -> Result<Committed> {
         self.shared.health.check_committable()?;
         self.bound_memtables()?;
         sched::switch_point();

@@ -633,8 +633,8 @@ fn a_damaged_newest_log_is_not_passed_over() {
 }
 
 /// Goal: a version log that has lost its end without a trace is not called sound where tables show
-/// that it went on. Method: flushes that use the log up more than once, a copy as after a kill, with
-/// zeros behind the base.
+/// that it went on. Method: flushes that use the log up more than once, a copy as after a kill,
+/// with zeros behind the base.
 #[test]
 fn newer_tables_are_told() {
     let disk = formatted(32 << 20);

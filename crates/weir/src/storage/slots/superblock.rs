@@ -189,6 +189,13 @@ impl Superblock {
     /// `Corruption`; `Unsupported` for a newer format or an unknown critical field.
     fn decode(page: &[u8], file: &str) -> Result<Self> {
         let damaged = |what: &str| Error::corruption(file, 0, format_args!("a {RECORD} {what}"));
+        if page.len() != SUPERBLOCK_BYTES && page.starts_with(&SUPERBLOCK_MAGIC) {
+            let what = format!(
+                "{file} is cut off within its first {SUPERBLOCK_BYTES} bytes: nothing of a store \
+                 that it was can be read or repaired; restore a backup"
+            );
+            return Err(Error::hopeless(file, 0, what));
+        }
         if page.len() != SUPERBLOCK_BYTES || !page.starts_with(&SUPERBLOCK_MAGIC) {
             return Err(damaged("that is none"));
         }
