@@ -13,8 +13,8 @@
 //! inputs. What it needs is bounded by tables, not by runs, and that is what is kept back for it.
 //! One that does not even fit so, because level 0 has more runs than it had when its segment was
 //! admitted, goes on with fewer of these; and what a user asks for on a store that is full goes as
-//! far as it comes. Who compacts and deletes gets out of most full stores by that: not where levels
-//! collect runs and a merge of all of them does not even fit so.
+//! far as it comes, where levels collect runs with the oldest ones first. Who compacts and deletes
+//! gets out of a full store by that.
 //!
 //! Nothing is reserved on the device: others can take the space. Then the job that finds none fails
 //! with `NoSpace`, removes what it wrote, and is repeated (`retries`): later, but as safe. A device
@@ -25,7 +25,8 @@
 //! may seldom need some segments more, and waits then until what its error names is free); (2) a
 //! refusal names what both the refused work and the next log segment need: once so much is free,
 //! writes go on; (3) while a merge writes its outputs, what the next log segment needs falls by as
-//! much, so that it is refused only if it was before; (4) what moves while it is counted is counted
+//! much, so that it is refused only if it was before (but for what goes as it comes: its next
+//! stretch is kept back anew when one is installed); (4) what moves while it is counted is counted
 //! twice, not left out: memtables, then tables, then what is free; (5) a merge in stretches takes
 //! at any time at most: a stretch ([`Stretch::space`]: its bytes, and the table that is open at its
 //! end; where the output run has inputs, in which no cut lies, twice its bytes, one of these and

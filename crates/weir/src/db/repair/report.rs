@@ -303,6 +303,7 @@ impl fmt::Display for RepairReport {
             Some(path) => {
                 format!("the new store in {path} can be opened; the damaged one is as it was")
             }
+            None if self.unfinished.is_some() => "the rest is as it was".to_owned(),
             None => "the store can be opened".to_owned(),
         };
         write!(f, "{outcome}; {opened}{}", self.told_before())
