@@ -202,6 +202,19 @@ impl RepairReport {
         Ok(())
     }
 
+    /// How the repair ended, in a few words.
+    fn outcome(&self) -> &'static str {
+        if self.unfinished.is_some() {
+            "repaired in part"
+        } else if self.lost_data() {
+            "repaired with losses"
+        } else if self.rebuilt || !self.renamed_keyspaces.is_empty() {
+            "repaired; no entry is known to be lost, but it is not what the store was"
+        } else {
+            "repaired without loss"
+        }
+    }
+
     /// What the end of the text says of earlier repairs.
     fn told_before(&self) -> String {
         if self.kept_before.is_empty() {
@@ -290,15 +303,7 @@ impl fmt::Display for RepairReport {
                  where this one ended: {error}"
             )?;
         }
-        let outcome = if self.unfinished.is_some() {
-            "repaired in part"
-        } else if self.lost_data() {
-            "repaired with losses"
-        } else if self.rebuilt || !self.renamed_keyspaces.is_empty() {
-            "repaired; no entry is known to be lost, but it is not what the store was"
-        } else {
-            "repaired without loss"
-        };
+        let outcome = self.outcome();
         let opened = match &self.rebuilt_into {
             Some(path) => {
                 format!("the new store in {path} can be opened; the damaged one is as it was")
