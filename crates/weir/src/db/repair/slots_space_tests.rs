@@ -8,13 +8,22 @@ use super::slots_tests::{
 };
 use crate::base::error::ErrorKind;
 use crate::base::prng::Prng;
-use crate::db::Db;
 use crate::db::repair::RepairOptions;
+use crate::db::{Builder, Db};
 use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
 use crate::device::sim::SimDisk;
 use crate::device::site::OpKind;
 use crate::device::{FileClass, Mode};
 use crate::options::{CompactionPolicy, LeveledOptions, Options};
+
+/// A builder of the store whose disk has no room for writes of a class, but for the first `after`.
+fn full_for(disk: &SimDisk, class: FileClass, after: u64) -> Builder {
+    let faulty = FaultyDir::over_disk(disk);
+    let (op, class) = (Some(OpKind::Write), Some(class));
+    let effect = Effect::Fail(ErrorCode::Enospc);
+    faulty.faults().arm(Fault { op, class, after, times: Times::Forever, effect });
+    Db::builder("simulated").device(Arc::new(faulty)).device_file(NAME).seed(7)
+}
 
 /// A store that is nearly full of random values, its keys, and how many slots are free; a block is
 /// damaged of each slot that was written to.
@@ -72,11 +81,7 @@ fn a_full_store_is_repaired_table_by_table() {
 #[test]
 fn a_repair_in_part_tells_what_it_did() {
     let (disk, keys, _) = full_and_damaged();
-    let faulty = FaultyDir::over_disk(&disk);
-    let (op, class) = (Some(OpKind::Write), Some(FileClass::Table));
-    let effect = Effect::Fail(ErrorCode::Enospc);
-    faulty.faults().arm(Fault { op, class, after: 100, times: Times::Forever, effect });
-    let faulty = Db::builder("simulated").device(Arc::new(faulty)).device_file(NAME).seed(7);
+    let faulty = full_for(&disk, FileClass::Table, 100);
     let first = faulty.repair().expect("a part is done");
     assert!(first.unfinished.is_some() && first.lost_data(), "{first}");
     assert!(!first.lost_tables.is_empty() && first.to_string().contains("in part"), "{first}");
@@ -101,11 +106,7 @@ fn a_refused_repair_of_lost_superblocks_leaves_them_lost() {
         overwrite(&disk, at, &[0; PAGE as usize]);
     }
     let before = disk.read_all(NAME);
-    let faulty = FaultyDir::over_disk(&disk);
-    let (op, class) = (Some(OpKind::Write), Some(FileClass::Other));
-    let effect = Effect::Fail(ErrorCode::Enospc);
-    faulty.faults().arm(Fault { op, class, after: 0, times: Times::Forever, effect });
-    let faulty = Db::builder("simulated").device(Arc::new(faulty)).device_file(NAME).seed(7);
+    let faulty = full_for(&disk, FileClass::Other, 0);
     let refused = faulty.repair().expect_err("no room for copies");
     assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
     assert!(disk.read_all(NAME) == before, "a refused repair has written");
@@ -123,11 +124,7 @@ fn a_rebuild_without_room_shortens_again() {
     let cut = (32 << 20) - 100;
     let file = disk.dir().open(NAME, FileClass::Other, Mode::ReadWrite).expect("there");
     file.set_len(cut).expect("cut off");
-    let faulty = FaultyDir::over_disk(&disk);
-    let (op, class) = (Some(OpKind::Write), Some(FileClass::Table));
-    let effect = Effect::Fail(ErrorCode::Enospc);
-    faulty.faults().arm(Fault { op, class, after: 1, times: Times::Forever, effect });
-    let builder = Db::builder("simulated").device(Arc::new(faulty)).device_file(NAME).seed(7);
+    let builder = full_for(&disk, FileClass::Table, 1);
     let repaired = builder.repair_with(RepairOptions::default().from_trailers(true));
     let error = repaired.expect_err("the device is full");
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -160,11 +157,7 @@ fn a_repair_whose_copies_find_no_room_ends() {
             }
             _ => overwrite(&disk, HALVES[1] + page * PAGE, &[0xff; 40]),
         }
-        let faulty = FaultyDir::over_disk(&disk);
-        let (op, class) = (Some(OpKind::Write), Some(FileClass::Other));
-        let effect = Effect::Fail(ErrorCode::Enospc);
-        faulty.faults().arm(Fault { op, class, after, times: Times::Forever, effect });
-        let faulty = Db::builder("simulated").device(Arc::new(faulty)).device_file(NAME).seed(7);
+        let faulty = full_for(&disk, FileClass::Other, after);
         let ended = faulty.repair();
         let names = disk.dir().list().expect("listed");
         match ended {
