@@ -44,6 +44,8 @@ mod rebuild;
 mod remains;
 mod report;
 #[cfg(all(test, feature = "sim"))]
+mod slots_rules_tests;
+#[cfg(all(test, feature = "sim"))]
 mod slots_space_tests;
 #[cfg(all(test, feature = "sim"))]
 mod slots_tests;

@@ -17,7 +17,7 @@ use crate::device::{FileClass, Mode};
 use crate::options::{CompactionPolicy, LeveledOptions, Options};
 
 /// A builder of the store whose disk has no room for writes of a class, but for the first `after`.
-fn full_for(disk: &SimDisk, class: FileClass, after: u64) -> Builder {
+pub(super) fn full_for(disk: &SimDisk, class: FileClass, after: u64) -> Builder {
     let faulty = FaultyDir::over_disk(disk);
     let (op, class) = (Some(OpKind::Write), Some(class));
     let effect = Effect::Fail(ErrorCode::Enospc);

@@ -436,7 +436,7 @@ fn what_the_device_does_not_read_is_told() {
     assert!(contents(&disk).len() >= 100);
 }
 
-fn into(disk: &SimDisk, place: Location) -> Result<RepairReport> {
+pub(super) fn into(disk: &SimDisk, place: Location) -> Result<RepairReport> {
     repair_found(builder(disk), RepairOptions::default().from_trailers(true), Some(place))
 }
 

@@ -14,6 +14,7 @@ use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
 use crate::device::sim::SimDisk;
 use crate::device::site::OpKind;
 use crate::device::{Advice, Dir};
+use crate::storage::RepairStorage;
 
 const NAME: &str = "store.weir";
 
@@ -88,6 +89,56 @@ fn the_half_of_the_root_is_left_alone() {
         first.read_at(&mut bytes, 0).expect("read");
         assert_eq!(&bytes, b"the base", "after opening {number}");
     }
+}
+
+/// Goal: the half that told a repair something is kept until its own log counts, and that one then.
+/// Method: the log of a repair, a root record that names it, and another one.
+#[test]
+fn the_half_that_told_a_repair_is_kept_until_its_log_counts() {
+    let disk = formatted();
+    let store = open(&disk);
+    let create = |number: u64, what: &[u8]| {
+        let log = store.create_log(LogKind::Versions, segment(number), 0).expect("created");
+        log.write_at(&[what], 0).expect("written");
+        log.sync().expect("synced");
+    };
+    let content = |number: u64| {
+        let mut bytes = [0; 3];
+        let log = store.open_log(LogKind::Versions, segment(number)).expect("there");
+        log.read_at(&mut bytes, 0).expect("read");
+        bytes
+    };
+    create(1, b"one");
+    store.write_root_record(b"root", segment(1)).expect("written");
+    store.begin_rebuild(Some(segment(1)));
+    create(2, b"two");
+    assert_eq!((&content(1), &content(2)), (b"one", b"two"));
+    store.write_root_record(b"root", segment(2)).expect("written");
+    create(3, b"new");
+    assert_eq!((&content(2), &content(3)), (b"two", b"new"));
+}
+
+/// Goal: a half in which there is anything may have had the log that was in use; only one that is
+/// blank was never used. Method: both superblocks lost, a byte behind the head of the other half.
+#[test]
+fn a_half_that_is_not_blank_was_in_use() {
+    let disk = formatted();
+    let store = open(&disk);
+    let first = store.create_log(LogKind::Versions, segment(1), 0).expect("created");
+    first.sync().expect("synced");
+    store.write_root_record(b"root", segment(1)).expect("written");
+    drop((store, first));
+    let file = disk.dir().open(NAME, FileClass::Other, crate::device::Mode::ReadWrite);
+    let file = file.expect("there");
+    let found = || lost::find(&file).expect("read").expect("a head");
+    assert_eq!((found().log, found().half), (Some(segment(1)), 0));
+    let page = PAGE_BYTES as u64;
+    for at in [0, page, 17 * page] {
+        file.write_at(&[7], (3 << 20) + at).expect("written");
+        assert_eq!((found().log, found().half), (None, 0), "{at}");
+        file.write_at(&[0], (3 << 20) + at).expect("written");
+    }
+    assert_eq!(found().log, Some(segment(1)));
 }
 
 /// Goal: openings of a new store that fail before its first root record, however many, leave room

@@ -177,6 +177,8 @@ mod tests {
         assert_eq!(tables(&trailers), (vec![(5, 60, 1), (6, 60, 1)], 0));
         assert_eq!(assembled(&trailers).uids, [uid(5), uid(6), uid(7)]);
         assert_eq!(assembled(&trailers).unfinished, [uid(7)]);
+        // No repair's uid tells how far the store itself had come.
+        assert_eq!(assembled(&trailers).newest, Some(uid(5)));
         assert_eq!(tables(&[of(0, 5, 0), of(0, 5, 1)]), (vec![(5, 60, 1)], 1));
     }
 }
