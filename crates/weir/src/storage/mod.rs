@@ -375,6 +375,11 @@ pub trait RepairStorage: Storage {
     fn unnamed_log(&self) -> Option<SegmentNumber> {
         None
     }
+    /// Where that is lost, what tells so: there is no such object that could be missing. `None` in
+    /// a form in which there is.
+    fn lost_root(&self) -> Option<Error> {
+        None
+    }
     /// Renames an object that cannot be read, durably. Its new name; `None` if it does not exist.
     fn set_aside(&self, object: Object) -> Result<Option<String>>;
     /// Keeps a durable copy of an object that is about to be replaced and must stay in place until

@@ -251,8 +251,9 @@ impl Repair {
         self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
         let salvage = salvage(&self.context(), self.aside.finds_all_tables())?;
         adopt(&*self.storage, &salvage.root)?;
-        let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
-        let faults = faults.chain(&salvage.list_fault);
+        let lost_root = self.aside.lost_root();
+        let root_fault = lost_root.as_ref().or(salvage.root_fault.as_ref());
+        let faults = root_fault.into_iter().chain(&salvage.log_fault).chain(&salvage.list_fault);
         self.report.structure = faults.cloned().collect();
         let all_are_found = self.aside.finds_all_tables();
         let named = self.named_log(&salvage)?;
@@ -491,7 +492,8 @@ impl Repair {
         Ok(true)
     }
 
-    /// Reads every table that `root` names; those that are not sound.
+    /// Reads every table that `root` names; those that are not sound, of each keyspace those with
+    /// the newest data first.
     fn check_tables(&mut self, root: &Root) -> Result<Vec<BadTable>> {
         let mut bad = Vec::new();
         for state in root.keyspaces.iter() {

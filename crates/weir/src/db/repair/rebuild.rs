@@ -101,8 +101,9 @@ impl Repair {
             let what = format!(
                 "the version log of {} cannot be used ({}), and nothing else says which tables are \
                  obsolete; nothing was changed: restore a copy, or build the tree again from all \
-                 that lies in a copy of it (`weir repair --from-trailers`), by which keys that \
-                 were deleted can come back",
+                 that lies in it, by which keys that were deleted can come back: in a new store \
+                 (`weir repair --from-trailers --into PATH`), which only reads this one, or in a \
+                 copy of it (`weir repair --from-trailers`)",
                 self.storage.path(),
                 faults.join("; ")
             );

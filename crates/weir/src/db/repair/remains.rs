@@ -10,8 +10,8 @@
 //! is taken, if the sentinel can have had it by its sequence number.
 //!
 //! Where there is no room for what is left of all of them beside the tables themselves, some are
-//! replaced first, which frees the place of these, and then others: those of sentinels before the
-//! tables whose masks may hide what they have lost.
+//! replaced first, which frees the place of these, and then others: the newest first, so that those
+//! of sentinels come before the tables whose masks may hide what they have lost.
 //!
 //! A delete may be lost, and then what it hid comes to light: the report says between which keys.
 
@@ -48,8 +48,9 @@ struct Remains {
 }
 
 impl Repair {
-    /// Replaces `bad` tables in `edit` by what is left of them, and keeps copies of their files:
-    /// as many as there is room for, and at least one. The others stay in `bad`.
+    /// Replaces `bad` tables, of each keyspace the newest first, in `edit` by what is left of them,
+    /// and keeps copies of their files: as many as there is room for, and at least one. The others
+    /// stay in `bad`.
     ///
     /// # Errors
     /// `NoSpace` if there is no room for any; the device's.
@@ -62,7 +63,6 @@ impl Repair {
         edit: &mut VersionEdit,
     ) -> Result<()> {
         let orphans = if bad.is_empty() { Vec::new() } else { self.orphans(root, listed_only)? };
-        bad.sort_by_key(|table| !is_of_sentinel(root, table));
         let mut remains = Vec::new();
         for table in &*bad {
             match self.remains(root, table, &orphans, new_uid) {
@@ -148,12 +148,6 @@ impl Repair {
 
 fn run_of(bad: &BadTable) -> RunId {
     RunId { level: bad.level, part: bad.part, epoch: bad.epoch }
-}
-
-fn is_of_sentinel(root: &Root, bad: &BadTable) -> bool {
-    let keyspace = root.keyspaces.get(bad.keyspace);
-    let run = keyspace.and_then(|keyspace| keyspace.version.run(run_of(bad)));
-    run.is_some_and(|run| run.kind == RunKind::Sentinel)
 }
 
 /// The tables with masks below a table of a sentinel; none below another one, which may have taken

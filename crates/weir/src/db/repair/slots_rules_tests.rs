@@ -22,7 +22,8 @@ use crate::storage::open::Location;
 use crate::storage::{LogKind, OpenOptions};
 
 const BYTES: u64 = 32 << 20;
-/// Where slots begin in a file of so many bytes.
+/// Where the write-ahead log begins in a file of so many bytes, and the slots.
+const LOG: u64 = HALVES[1] + HALF;
 const SLOTS: u64 = 6 << 20;
 const SLOT: u64 = 64 << 10;
 
@@ -104,8 +105,8 @@ fn the_log_tells_of_a_later_opening() {
 
 /// Goal: what a repair wrote that came to its end is a part of the store for the next one, also if
 /// both superblocks are lost in between: the head of the version log tells of the generation at
-/// which that repair began. Method: a repair by trailers, and another one after that loss, when
-/// slots of what the first one was made of are blank.
+/// which that repair began. Method: a repair by trailers, and another one after that loss, when all
+/// that the first one was made of is blank.
 #[test]
 fn tables_of_a_repair_outlive_superblocks() {
     let disk = store();
@@ -116,6 +117,7 @@ fn tables_of_a_repair_outlive_superblocks() {
     for slot in of_store {
         overwrite(&disk, slot, &[0; SLOT as usize]);
     }
+    overwrite(&disk, LOG, &vec![0; (SLOTS - LOG) as usize]);
     lose_superblocks(&disk);
     for half in HALVES {
         overwrite(&disk, half + PAGE, &vec![0xff; (HALF - PAGE) as usize]);

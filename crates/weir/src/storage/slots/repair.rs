@@ -16,7 +16,7 @@ use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{SegmentNumber, TableUid};
 use crate::device::{Dir, File, FileClass, Mode};
 use crate::storage::files::names::free_name;
-use crate::storage::slots::{Slots, trailers};
+use crate::storage::slots::{Slots, superblock, trailers};
 use crate::storage::{LogKind, Object, RepairStorage, Storage, WrittenTables};
 
 /// Where copies of damaged objects go.
@@ -195,6 +195,19 @@ impl RepairStorage for Slots {
 
     fn unnamed_log(&self) -> Option<SegmentNumber> {
         self.lost.and_then(|(log, _)| log)
+    }
+
+    fn lost_root(&self) -> Option<Error> {
+        self.lost.map(|(log, _)| {
+            let what = match log {
+                Some(_) => "both copies are lost",
+                None => {
+                    "both copies are lost, and so is the head of a half of the version log, which \
+                     may have been the half in use"
+                }
+            };
+            Error::corruption(superblock::name_in(&self.path), 0, what)
+        })
     }
 
     fn set_aside(&self, object: Object) -> Result<Option<String>> {
