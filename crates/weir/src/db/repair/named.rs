@@ -55,16 +55,18 @@ impl Repair {
 
     /// The tables that no version names and flushes of this opening wrote, newer than what their
     /// keyspaces have flushed. None where the ends of slots cannot be read.
-    pub(super) fn newer_tables(&self, salvage: &Salvage) -> Result<Vec<TableMeta>> {
+    pub(super) fn newer_tables(&mut self, salvage: &Salvage) -> Result<Vec<TableMeta>> {
         let root = &salvage.root;
         let written = match self.aside.written_tables() {
             Err(error) if error.kind() == ErrorKind::Io => return Ok(Vec::new()),
-            written => written?.tables,
+            written => written?,
         };
+        // A repair that was cut off has given out some that nothing else tells of (H70).
+        self.written = written.uids;
         let named: BTreeSet<TableUid> = root.all_tables().map(|table| table.meta().uid).collect();
         let first = TableUid::new(root.next_uid.get().saturating_sub(UIDS_AHEAD));
         let mut newer = Vec::new();
-        for (uid, place, bytes) in written {
+        for (uid, place, bytes) in written.tables {
             if uid < first || named.contains(&uid) {
                 continue;
             }

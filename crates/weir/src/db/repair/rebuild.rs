@@ -219,7 +219,9 @@ impl Repair {
         if error.kind() != ErrorKind::NoSpace || self.aside.finds_all_tables() {
             return error;
         }
-        let uids = self.storage.list_tables().unwrap_or_default();
+        // Not what this repair has written.
+        let mut uids = self.storage.list_tables().unwrap_or_default();
+        uids.retain(|uid| self.written.binary_search(uid).is_ok());
         let tables = uids.iter().filter_map(|&uid| self.storage.open_table(uid).ok());
         let (tables, free) = (tables.map(|table| table.len()), self.storage.free_space());
         if self.elsewhere.is_some() {
