@@ -112,6 +112,7 @@ impl Engine {
         self.shared.health.refuse_writes();
         // Who waits for room in the lead would hold it until there is some.
         self.shared.announce_progress();
+        self.shared.wake_workers();
         if let Some(writer) = &self.writer {
             let sealed = writer.committer.exclusively(|_| self.shared.health.seal());
             // A poisoned store commits nothing anyway, whoever leads.

@@ -109,9 +109,11 @@ impl Engine {
 
     /// Draws a log start for a new keyspace and installs it.
     fn install_keyspace(&self, writer: &Writer, name: &str, options: Options) -> Result<Arc<Tree>> {
-        let pin = self.pin_log();
-        // No group before this position can hold an entry of the new keyspace.
-        let (durable_lsn, position) = writer.committer.exclusively(|lead| lead.settle_log())??;
+        // No group before this position can hold an entry of the new keyspace. The pin not before:
+        // whoever leads may be waiting for a part of the log to become obsolete.
+        let (pin, settled) =
+            writer.committer.exclusively(|lead| (self.pin_log(), lead.settle_log()))?;
+        let (durable_lsn, position) = settled?;
         self.sync_position(durable_lsn)?;
         let id = self.set.new_keyspace_id().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "all keyspace numbers of this store were used")

@@ -29,9 +29,17 @@ impl Engine {
     }
 
     /// Whether the log's own area is full, and a flush is to come that makes a part of it obsolete.
-    /// Then the appender waits for that; otherwise it gets an error.
+    /// Then the appender waits for that; otherwise it gets an error: where no flush can come any
+    /// more, or one has found no space, or the store is being closed in a pause. Whoever waits
+    /// leads, and keeps everybody else waiting.
     fn waits_for_area(&self) -> bool {
-        if self.free_space().has_log_for(self.arriving_log_bytes()) {
+        let health = &self.shared.health;
+        let closes_in_pause = self.jobs.paused() && health.check_writable().is_err();
+        if health.is_poisoned()
+            || closes_in_pause
+            || self.jobs.state.lock().retries.flush_is_short_since(0)
+            || self.free_space().has_log_for(self.arriving_log_bytes())
+        {
             return false;
         }
         let now = clock::now_nanos();

@@ -782,7 +782,7 @@ impl Wal {
 
     /// Ends the log of a store that is being closed: a last, empty group carries the durable LSN,
     /// so that corruption of any earlier group is not taken for the end of the log. Appends nothing
-    /// if this opening has not written to the log.
+    /// if this opening has not written to the log, or its area is full: it is durable all the same.
     ///
     /// # Errors
     /// The device's.
@@ -792,7 +792,10 @@ impl Wal {
         }
         self.sync_to(self.settle()?.0)?;
         if self.active.lock().room() == 0 {
-            self.prepare_missing()?;
+            match self.prepare_missing() {
+                Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
+                prepared => drop(prepared?),
+            }
         }
         let lsn = self.append(&[&[]], 0, AckedWhen::Synced)?;
         self.sync_to(lsn)

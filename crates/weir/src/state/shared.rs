@@ -128,6 +128,8 @@ impl Shared {
     pub(crate) fn poison(&self, cause: &Error) {
         self.health.poison(cause);
         self.announce_progress();
+        // A writer may be waiting for a segment, which is refused now.
+        self.wake_workers();
     }
 
     /// Asks open cursors to release old super-versions at their next step.

@@ -459,16 +459,24 @@ impl CommitQueue {
         }
     }
 
-    /// Commits a group; once more if its log segment was refused while memtables are to be frozen,
-    /// which is what gives an area that is full its room back.
+    /// Commits a group; again if its log segment was refused while memtables are to be frozen, which
+    /// is what gives an area that is full its room back, as often as there are memtables that may
+    /// keep a part of it.
     #[inline]
     fn commit_batches(&self, lead: &mut Lead, batches: &[&PendingBatch]) -> Result<Committed> {
         let is_to_freeze = || self.freeze_requested.load(Ordering::Acquire);
-        match self.commit_once(lead, batches) {
-            Err(error) if error.kind() == ErrorKind::NoSpace && is_to_freeze() => {
-                self.commit_once(lead, batches)
+        let mut tries_left = None;
+        loop {
+            match self.commit_once(lead, batches) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && is_to_freeze() => {
+                    let left = tries_left.unwrap_or_else(|| (self.source.all_trees)().len());
+                    if left == 0 {
+                        return Err(error);
+                    }
+                    tries_left = Some(left - 1);
+                }
+                committed => return committed,
             }
-            committed => committed,
         }
     }
 

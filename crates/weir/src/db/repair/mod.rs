@@ -550,11 +550,12 @@ impl Repair {
         self.aside.begin_rebuild(Some(salvage.log));
         let replaced = self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit);
         // No record names what was written.
-        replaced.inspect_err(|_| self.shorten())?;
+        let given_up = replaced.inspect_err(|_| self.shorten())?;
         self.name_log()?;
         root.next_uid = TableUid::new(uids.load(Ordering::Relaxed));
         root.opening = self.next_opening(root.opening, segments.last_opening(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
+        self.report.lost_tables.extend(given_up);
         self.remove_replaced()?;
         let uids = Arc::clone(&set);
         let new_uid: NewUid = Arc::new(move || uids.new_uid());
@@ -562,8 +563,15 @@ impl Repair {
             // The tables that were replaced have made room.
             let (root, mut edit) = (set.current(), VersionEdit::default());
             let replaced = self.replace(&root, &listed_only, &mut bad, &new_uid, &mut edit);
-            let installed = replaced.and_then(|()| Ok(set.apply(edit).map(drop)?));
-            if let Err(error) = installed.and_then(|()| self.remove_replaced()) {
+            let installed = replaced.and_then(|given_up| {
+                set.apply(edit)?;
+                Ok(given_up)
+            });
+            let removed = installed.and_then(|given_up| {
+                self.report.lost_tables.extend(given_up);
+                self.remove_replaced()
+            });
+            if let Err(error) = removed {
                 // What was given up so far is told.
                 self.report.unfinished = Some(error);
                 return Ok(());

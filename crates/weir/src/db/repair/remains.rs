@@ -50,7 +50,7 @@ struct Remains {
 impl Repair {
     /// Replaces `bad` tables, of each keyspace the newest first, in `edit` by what is left of them,
     /// and keeps copies of their files: as many as there is room for, and at least one. The others
-    /// stay in `bad`.
+    /// stay in `bad`. What is given up with them, for when the edit counts.
     ///
     /// # Errors
     /// `NoSpace` if there is no room for any; the device's.
@@ -61,7 +61,7 @@ impl Repair {
         bad: &mut Vec<BadTable>,
         new_uid: &NewUid,
         edit: &mut VersionEdit,
-    ) -> Result<()> {
+    ) -> Result<Vec<LostTable>> {
         let orphans = if bad.is_empty() { Vec::new() } else { self.orphans(root, listed_only)? };
         let mut remains = Vec::new();
         for table in &*bad {
@@ -70,6 +70,7 @@ impl Repair {
                 left => remains.push(left.map_err(|error| self.no_room_in_place(error))?),
             }
         }
+        let mut given_up = Vec::new();
         for (bad, remains) in bad.drain(..remains.len()).zip(remains) {
             let meta = bad.table.meta();
             let kept_as = self.copy_aside(Object::Table(meta.uid))?;
@@ -82,7 +83,7 @@ impl Repair {
             let changes = edit.keyspace(bad.keyspace);
             changes.remove_table_from(bad.level, bad.part, meta.uid);
             changes.added.extend(remains.tables);
-            self.report.lost_tables.push(LostTable {
+            given_up.push(LostTable {
                 uid: meta.uid.get(),
                 keyspace,
                 entries: Some(entries),
@@ -92,7 +93,7 @@ impl Repair {
                 kept_as,
             });
         }
-        Ok(())
+        Ok(given_up)
     }
 
     /// The sound tables that `root` does not name, nor a buffer list: those of lists hold what has
