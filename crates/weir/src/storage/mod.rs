@@ -380,6 +380,13 @@ pub trait RepairStorage: Storage {
     fn lost_root(&self) -> Option<Error> {
         None
     }
+    /// Makes what is there twice so again, if one of the two is damaged; whether it was.
+    ///
+    /// # Errors
+    /// The device's.
+    fn restore_copies(&self) -> Result<bool> {
+        Ok(false)
+    }
     /// Renames an object that cannot be read, durably. Its new name; `None` if it does not exist.
     fn set_aside(&self, object: Object) -> Result<Option<String>>;
     /// Keeps a durable copy of an object that is about to be replaced and must stay in place until

@@ -162,12 +162,26 @@ fn doubt(context: &Context, named: &(Source, Prefix)) -> Result<Option<String>> 
     if prefix.damage.is_some() {
         return Ok(Some(format!("the root record names {log}, which is damaged")));
     }
-    for number in numbers.into_iter().filter(|&number| number > source.number) {
-        let Some(newer) = candidate(context, number, source.lineage)? else { continue };
-        let newer_log = log_file(storage, number);
-        if newer.1.whole_base && newer.1.edits > 0 {
-            let why = format!("the root record names {log}, but {newer_log} went on after it");
-            return Ok(Some(why));
+    went_on(context, source.number, source.lineage)
+}
+
+/// Says so if a log that is newer than the one that the root record names went on: then the record
+/// is older than the version log, as half a backup leaves it.
+///
+/// # Errors
+/// As [`salvage`].
+pub(crate) fn went_on(
+    context: &Context,
+    named: SegmentNumber,
+    lineage: Lineage,
+) -> Result<Option<String>> {
+    let storage = &*context.storage;
+    let numbers = storage.list_logs(LogKind::Versions)?;
+    for number in numbers.into_iter().filter(|&number| number > named) {
+        let newer = candidate(context, number, lineage)?;
+        if newer.is_some_and(|(_, prefix)| prefix.whole_base && prefix.edits > 0) {
+            let (log, newer) = (log_file(storage, named), log_file(storage, number));
+            return Ok(Some(format!("the root record names {log}, but {newer} went on after it")));
         }
     }
     Ok(None)

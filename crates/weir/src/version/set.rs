@@ -30,6 +30,7 @@ use super::check;
 use super::edit::{KeyspaceEdit, VersionEdit};
 use super::record::RootRecord;
 use super::root::{Places, Root};
+use super::salvage::went_on;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, Nonce, SegmentNumber, TableUid};
@@ -337,7 +338,12 @@ impl VersionSet {
                 format!("there is no store in {}", storage.path()),
             ));
         };
-        let record = RootRecord::decode(&bytes, &storage.name_of(Object::Root))?;
+        let file = storage.name_of(Object::Root);
+        let record = RootRecord::decode(&bytes, &file)?;
+        // To start a new log would end the one that counts.
+        if let Some(why) = went_on(context, record.version_log, record.lineage)? {
+            return Err(Error::corruption(file, 0, format_args!("{why};")));
+        }
         let open = |meta: &Arc<TableMeta>, hash_seed| context.open(meta, hash_seed);
         let (root, places) = base_log::read(storage, &record, &open)?;
         adopt(storage, &root)?;

@@ -247,6 +247,7 @@ fn damage(error: Error) -> Result<Error> {
 
 impl Repair {
     fn run(&mut self) -> Result<()> {
+        self.check_opened()?;
         let lost = self.aside.list_lost()?;
         self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
         let salvage = salvage(&self.context(), self.aside.finds_all_tables())?;
@@ -289,7 +290,9 @@ impl Repair {
         if is_sound && bad.is_empty() && log.damage.is_none() {
             let was_whole = self.report.lengthened_bytes == 0;
             let is_all = was_whole && self.report.newer_tables == 0;
-            self.report.healthy = is_all && self.report.strangers.is_empty();
+            self.report.superblock_restored = self.aside.restore_copies()?;
+            let is_same = self.report.strangers.is_empty() && !self.report.superblock_restored;
+            self.report.healthy = is_all && is_same;
             return Ok(());
         }
         self.keep(salvage, bad, &log, &segments)

@@ -19,19 +19,42 @@ use crate::base::ids::{SegmentNumber, TableUid};
 use crate::base::table_meta::TableMeta;
 use crate::log::peek;
 use crate::storage::{LiveTable, LogKind, Object};
-use crate::version::salvage::{Salvage, is_sound};
+use crate::version::salvage::{Salvage, is_sound, went_on};
 use crate::version::set::{UIDS_AHEAD, adopt};
 
 impl Repair {
+    /// Refuses a store that is made before it is opened, and was not opened yet.
+    ///
+    /// # Errors
+    /// `NotFound`; the device's.
+    pub(super) fn check_opened(&self) -> Result<()> {
+        let is_new = !self.aside.finds_all_tables()
+            && self.aside.lost_root().is_none()
+            && self.storage.read_root_record()?.is_none()
+            && self.storage.list_logs(LogKind::Versions)?.is_empty()
+            && self.storage.list_logs(LogKind::Wal)?.is_empty();
+        if is_new {
+            let what = format!(
+                "the store in {} was formatted and never opened: there is nothing to repair",
+                self.storage.path()
+            );
+            return Err(Error::new(ErrorKind::NotFound, what));
+        }
+        Ok(())
+    }
+
     /// The version log that counts where nothing but a version tells which tables live: the one
     /// that the root record names. Where that is lost, with all that told where it was, the log
     /// that has the greatest number, or if that has nothing but a whole base the one before it of
-    /// the same opening: both began with the same root, and that one may have gone on. The report
-    /// says so, and a root record is made for it before anything else is changed
+    /// the same opening: both began with the same root, and that one may have gone on. Or where it
+    /// is older than the version log, the newer log that went on. The report says so, and a root record is made for it before anything else is changed
     /// ([`name_log`](Self::name_log)): from then on the store is damaged in no other way than
     /// others are.
     pub(super) fn named_log(&mut self, salvage: &Salvage) -> Result<SegmentNumber> {
-        let newest = self.aside.unnamed_log();
+        let newest = match self.aside.lost_root() {
+            Some(_) => self.aside.unnamed_log(),
+            None => self.outlived(salvage)?,
+        };
         let (Some(newest), Some(record)) = (newest, salvage.record.filter(|_| salvage.whole))
         else {
             return Ok(salvage.named);
@@ -51,6 +74,17 @@ impl Repair {
         self.report.unnamed = true;
         self.unnamed = Some((record.encode(), salvage.log));
         Ok(salvage.log)
+    }
+
+    /// The log that went on after the one which the root record names. A repair that was cut off
+    /// leaves one that did not.
+    fn outlived(&self, salvage: &Salvage) -> Result<Option<SegmentNumber>> {
+        let Some(lineage) = salvage.lineage.filter(|_| !self.aside.finds_all_tables()) else {
+            return Ok(None);
+        };
+        let is_newer = salvage.log > salvage.named;
+        let went_on = is_newer && went_on(&self.context(), salvage.named, lineage)?.is_some();
+        Ok(went_on.then_some(salvage.log))
     }
 
     /// The tables that no version names and flushes of this opening wrote, newer than what their
@@ -114,7 +148,9 @@ impl Repair {
             return Ok(None);
         };
         let file = self.storage.name_of(Object::Log(LogKind::Versions, salvage.log));
-        let what = format_args!("both superblocks are lost, and it is not the newest one: {what}");
+        let what = format_args!(
+            "both superblocks are lost, or older than it, and it is not the newest one: {what}"
+        );
         Ok(Some(Error::corruption(file, 0, what)))
     }
 }

@@ -83,9 +83,9 @@ pub struct RepairReport {
     /// The end of the version log was lost where nothing else tells what it said, so the tree is an
     /// earlier one: entries may be lost, and deleted keys, or dropped keyspaces, may be back.
     pub rolled_back: bool,
-    /// Both superblocks were lost, which name the version log in use: the newest one was taken. If
-    /// the store used another one, which only a crash at the end of its last opening can have left,
-    /// the tree is an earlier one, as in `rolled_back`.
+    /// Both superblocks were lost, another store's, or older than the version log, which name the
+    /// one in use: the newest one was taken. If the store used another one, which only a crash at
+    /// the end of its last opening can have left, the tree is an earlier one, as in `rolled_back`.
     pub unnamed: bool,
     /// The tree was rebuilt from what lies in the slots of a file or a device, whether it was
     /// obsolete or not ([`RepairOptions::from_trailers`](crate::RepairOptions::from_trailers)).
@@ -102,6 +102,8 @@ pub struct RepairReport {
     pub cut_off_bytes: u64,
     /// Bytes by which it was made longer again, with zeros; 0 if the new store is another one.
     pub lengthened_bytes: u64,
+    /// One of the two superblocks was damaged, which costs nothing, and was written again.
+    pub superblock_restored: bool,
     /// The tree was rebuilt, and no segment of the write-ahead log was found: what was in no table
     /// is lost, if there was anything.
     pub log_missing: bool,
@@ -169,8 +171,8 @@ impl RepairReport {
         if self.unnamed {
             writeln!(
                 f,
-                "both superblocks were lost, and the newest version log was taken for the one in \
-                 use; if that was another one, entries may be lost, and keys that were deleted or \
+                "the superblocks were lost, or older than the version log, and the newest one was \
+                 taken for the one in use; if that was another one, entries may be lost, and keys that were deleted or \
                  keyspaces that were dropped may be back"
             )?;
         }
@@ -256,6 +258,9 @@ impl fmt::Display for RepairReport {
             writeln!(f, "made longer again: the file had been cut off, and lacked {bytes}")?;
         } else if self.cut_off_bytes > 0 {
             writeln!(f, "cut off: the damaged file lacks {bytes} at its end")?;
+        }
+        if self.superblock_restored {
+            writeln!(f, "one of the two superblocks was damaged, and is whole again")?;
         }
         for fault in &self.structure {
             writeln!(f, "structure: {fault:#}")?;

@@ -329,3 +329,112 @@ fn a_sentinel_is_replaced_before_what_it_hides() {
         assert!(hidden(&disk) == before, "after {after}: {report}");
     }
 }
+
+/// Copies the superblocks of one disk over those of another.
+fn copy_superblocks(from: &SimDisk, to: &SimDisk, places: &[u64]) {
+    let bytes = from.read_all(NAME).expect("read");
+    for &at in places {
+        overwrite(to, at, &bytes[at as usize..][..PAGE as usize]);
+    }
+}
+
+const SUPERBLOCKS: [u64; 2] = [0, 1 << 20];
+
+/// Goal: superblocks of another store of the same geometry, of which a part was copied over them,
+/// are none: the version log counts, not an older one that lies where they say. Method: both, after
+/// which an opening and a repair without a wish for it change nothing but what the repair tells.
+#[test]
+fn another_store_s_superblocks_are_none() {
+    let (disk, alien) = (store(), formatted(BYTES));
+    builder(&alien).open().and_then(|db| db.close()).expect("opened once");
+    let all = contents(&disk.copy());
+    copy_superblocks(&alien, &disk, &SUPERBLOCKS);
+    let before = disk.read_all(NAME);
+    let refused = builder(&disk).open().map(drop).expect_err("another store's");
+    assert_eq!(refused.kind(), ErrorKind::Corruption, "{refused}");
+    assert!(refused.to_string().contains("weir repair"), "{refused}");
+    assert!(disk.read_all(NAME) == before, "a refused opening has written");
+    let report = builder(&disk).repair().expect("repaired");
+    assert!(report.unnamed && report.lost_data() && report.lost_tables.is_empty(), "{report}");
+    assert!(contents(&disk) == all, "{report}");
+}
+
+/// Goal: one superblock of another store costs nothing: the heads of the version log tell which one
+/// is the store's. An opening refuses, and says that a repair helps. Method: each of the two.
+#[test]
+fn one_superblock_of_another_store_costs_nothing() {
+    let alien = formatted(BYTES);
+    builder(&alien).open().and_then(|db| db.close()).expect("opened once");
+    for place in SUPERBLOCKS {
+        let disk = store();
+        let all = contents(&disk.copy());
+        copy_superblocks(&alien, &disk, &[place]);
+        let refused = builder(&disk).open().map(drop).expect_err("two stores");
+        assert_eq!(refused.kind(), ErrorKind::Corruption, "{refused}");
+        let report = builder(&disk).repair().expect("repaired");
+        assert!(report.superblock_restored && !report.lost_data(), "{report}");
+        assert!(builder(&disk).repair().expect("sound").healthy);
+        assert!(contents(&disk) == all, "{report}");
+    }
+}
+
+/// Goal: a damaged superblock is told by whoever looks, and a repair makes it whole. Method: each.
+#[test]
+fn a_damaged_superblock_is_told_and_restored() {
+    for place in SUPERBLOCKS {
+        let disk = store();
+        overwrite(&disk, place, &[0; PAGE as usize]);
+        let db = builder(&disk).read_only(true).open().expect("opens");
+        assert_eq!(db.slot_space().expect("in slots").superblocks, 1);
+        db.close().expect("closed");
+        let report = builder(&disk).repair().expect("repaired");
+        assert!(report.superblock_restored && !report.healthy && !report.lost_data(), "{report}");
+        assert!(builder(&disk).repair().expect("sound").healthy);
+        let db = builder(&disk).read_only(true).open().expect("opens");
+        assert_eq!(db.slot_space().expect("in slots").superblocks, 2);
+        db.close().expect("closed");
+    }
+}
+
+/// Goal: superblocks that are older than the version log, as half a backup leaves them, take
+/// nothing back: an opening refuses them and changes nothing, and a repair takes the newer log.
+/// Method: those of an opening before, of one that has flushed, and of a file that was formatted.
+#[test]
+fn superblocks_of_an_earlier_opening_take_nothing_back() {
+    let disk = formatted(BYTES);
+    let mut earlier = vec![disk.copy()];
+    for round in 0..3u8 {
+        let db = builder(&disk).open().expect("opens");
+        for i in 0..200u32 {
+            db.put(i.to_be_bytes(), [round; 100]).expect("put");
+        }
+        db.flush().expect("flushed");
+        db.delete(u32::from(round).to_be_bytes()).expect("deleted");
+        db.close().expect("closed");
+        earlier.push(disk.copy());
+    }
+    earlier.pop();
+    let all = contents(&disk.copy());
+    for (age, old) in earlier.iter().enumerate() {
+        let disk = disk.copy();
+        copy_superblocks(old, &disk, &SUPERBLOCKS);
+        let before = disk.read_all(NAME);
+        let refused = builder(&disk).open().map(drop).expect_err("older than the log");
+        assert_eq!(refused.kind(), ErrorKind::Corruption, "{age}: {refused}");
+        assert!(disk.read_all(NAME) == before, "{age}: a refused opening has written");
+        let report = builder(&disk).repair().expect("repaired");
+        assert!(report.unnamed && report.lost_tables.is_empty(), "{age}: {report}");
+        assert!(contents(&disk) == all, "{age}: {report}");
+    }
+}
+
+/// Goal: a store that was formatted and never opened has nothing to repair, and says so.
+#[test]
+fn what_was_never_opened_is_not_repaired() {
+    let disk = formatted(BYTES);
+    for repaired in [builder(&disk).repair(), from_trailers(&disk)] {
+        let refused = repaired.expect_err("nothing to repair");
+        assert_eq!(refused.kind(), ErrorKind::NotFound, "{refused}");
+        assert!(refused.to_string().contains("never opened"), "{refused}");
+    }
+}

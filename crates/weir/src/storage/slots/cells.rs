@@ -83,7 +83,11 @@ impl Cells {
         };
         let held = held.into_iter().map(|head| head.filter(|h| !lost(h)).map(|h| h.number));
         let mut held: Vec<Option<SegmentNumber>> = held.collect();
-        if let Some((cell, number)) = named {
+        // A later log there shows that who names this one is older than it.
+        let is_later = |&(cell, number): &(usize, SegmentNumber)| {
+            held.get(cell).is_some_and(|held| held.is_some_and(|held| held > number))
+        };
+        if let Some((cell, number)) = named.filter(|named| !is_later(named)) {
             held.iter_mut().filter(|held| **held == Some(number)).for_each(|held| *held = None);
             held.iter_mut().skip(cell).take(1).for_each(|held| *held = Some(number));
         }

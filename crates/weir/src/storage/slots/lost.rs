@@ -4,6 +4,9 @@
 //! root: what they were when the store was opened that began this log. The first half begins where
 //! every formatting puts it; the second is looked for behind it, wherever one could put it.
 //!
+//! The same counts where both are another store's, of which a part was copied over them: of that
+//! the heads say that they are not.
+//!
 //! Nothing says then which half was in use, so only a repair looks here, and it tells that it did:
 //! the log with the greater number counts, if no other one can have been lost. What is found here
 //! is written with the root record that the repair makes for that log, before anything else.
@@ -150,18 +153,40 @@ pub(super) fn forget(device: &Arc<dyn File>) -> Result<()> {
     Ok(())
 }
 
-/// Opens the superblocks of a damaged device: as they are, or as heads tell them if both are lost.
+/// Whether a superblock is of another store than the version log that is there.
+pub(super) fn is_foreign(device: &Arc<dyn File>, superblock: &Superblock) -> bool {
+    if superblock.is_at_home(&**device) {
+        return false;
+    }
+    let second = area_of(superblock, AreaKind::SecondHalf).map(|(offset, _)| offset);
+    let second = second.map(|offset| (offset, AreaKind::SecondHalf));
+    let mut heads = [Some((AREAS_OFFSET, AreaKind::FirstHalf)), second].into_iter().flatten();
+    heads.any(|(offset, kind)| {
+        head_at(device, offset, kind).is_some_and(|other| other.uuid != superblock.uuid)
+    })
+}
+
+/// Opens the superblocks of a damaged device: as they are; the one that is the store's, if the
+/// other is not; or as heads tell them if both are lost, or another store's.
 ///
 /// # Errors
 /// As [`Superblocks::open`].
 pub(super) fn open(device: Arc<dyn File>) -> Result<Opened> {
     let opened = Superblocks::open(Arc::clone(&device));
     let are_lost = match &opened {
-        Ok(superblocks) => superblocks.is_none(),
-        // A newer format is no damage, and copies that contradict each other are sound.
+        Ok(Some(superblocks)) => is_foreign(&device, superblocks.current()),
+        Ok(None) => true,
+        // A newer format is no damage.
         Err(error) => matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io),
     };
-    if !are_lost || Superblocks::has_sound_copy(&*device) {
+    if !are_lost {
+        return Ok((opened?, None));
+    }
+    if let Some(own) = Superblocks::open_own(&device) {
+        return Ok((Some(own), None));
+    }
+    // Copies of one store that contradict each other are sound.
+    if opened.is_err() && Superblocks::has_sound_copy(&*device) {
         return Ok((opened?, None));
     }
     match find(&device)? {

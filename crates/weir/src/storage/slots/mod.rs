@@ -121,6 +121,9 @@ pub struct SlotSpace {
     /// Bytes that the file lacked at its end when it was opened: it was cut off. A repair makes it
     /// as long again.
     pub cut_off_bytes: u64,
+    /// How many of the two superblocks are sound. With one nothing is lost yet; an opening that
+    /// writes, or a repair, makes both whole again.
+    pub superblocks: u32,
 }
 
 /// A store in slots.
@@ -215,6 +218,7 @@ impl Slots {
             log_unit_bytes: self.log_unit,
             version_log_bytes: self.halves.capacity().unwrap_or(0),
             cut_off_bytes: self.cut_off_bytes,
+            superblocks: self.superblocks.lock().sound(),
         }
     }
 
@@ -258,6 +262,11 @@ impl Slots {
             }
             return Err(no_superblock(&path));
         };
+        if !repairs && lost::is_foreign(&whole, superblocks.current()) {
+            let what = "both copies are another store's, of which a part was copied over them, and \
+                        the version log is not,";
+            return Err(Error::corruption(superblock::name_in(&path), 0, what));
+        }
         let superblock = superblocks.current();
         let (uuid, log_unit) = (superblock.uuid, superblock.log_unit);
         let mode = Mode { read_only, discards, repairs };

@@ -210,6 +210,15 @@ impl RepairStorage for Slots {
         })
     }
 
+    fn restore_copies(&self) -> Result<bool> {
+        let mut superblocks = self.superblocks.lock();
+        let was_damaged = superblocks.sound() == 1;
+        if was_damaged {
+            superblocks.replace(|_| {})?;
+        }
+        Ok(was_damaged)
+    }
+
     fn set_aside(&self, object: Object) -> Result<Option<String>> {
         let name = self.copy_aside(object)?;
         match object {

@@ -9,7 +9,7 @@
 //! replacement both hold the new content, so that damage to one of them at rest takes nothing back;
 //! (3) the newer of two valid copies holds, and one that is torn, damaged or cannot be read gives
 //! way to the other; one of a newer format does not; (4) copies with different uuids are of two
-//! lives of the device, and are refused (H78).
+//! lives of the device, and are refused (H78): only a repair asks which of them is the store's.
 //!
 //! Source: LDS §3.1. We differ: two copies, where the paper has one.
 
@@ -22,8 +22,8 @@ use crate::base::ids::SegmentNumber;
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 use crate::device::File;
 use crate::storage::slots::format::AREAS_OFFSET;
-use crate::storage::slots::page::{LAYOUT_BYTES_MAX, Uuid};
-use crate::storage::{LOG_UNIT_BYTES, ROOT_RECORD_BYTES_MAX};
+use crate::storage::slots::page::{LAYOUT_BYTES_MAX, LogHead, PAGE_BYTES, Uuid};
+use crate::storage::{LOG_UNIT_BYTES, LogKind, ROOT_RECORD_BYTES_MAX};
 
 /// What synced groups of the write-ahead log may be padded to, in bytes: the page cache's pages,
 /// small sectors, and as good as nothing (LDS §4.6).
@@ -131,6 +131,18 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
+    /// Whether a half of the version log has a head of this store, as each has that was opened.
+    pub(super) fn is_at_home(&self, device: &dyn File) -> bool {
+        let halves = [AreaKind::FirstHalf, AreaKind::SecondHalf];
+        let mut areas = self.areas.iter().filter(|area| halves.contains(&area.kind));
+        areas.any(|area| {
+            let mut page = vec![0; PAGE_BYTES];
+            let read = device.read_at(&mut page, area.offset).unwrap_or(0);
+            let head = LogHead::decode(page.get(..read).unwrap_or_default(), &self.uuid);
+            head.is_some_and(|head| head.kind == LogKind::Versions)
+        })
+    }
+
     /// All fields but those of the root.
     pub(super) fn layout(&self) -> Vec<u8> {
         assert!(self.areas.len() <= AREAS_MAX, "{} extents of areas", self.areas.len());
@@ -316,6 +328,8 @@ pub(super) struct Superblocks {
     current: Superblock,
     /// Which of the two that is.
     newest: usize,
+    /// How many of the two are sound.
+    sound: u32,
 }
 
 impl Superblocks {
@@ -331,9 +345,13 @@ impl Superblocks {
         let heads = areas.filter(|area| area.space == 0 && halves.contains(&area.kind));
         let end = device.len()?;
         let heads = heads.map(|area| area.offset).chain([AREAS_OFFSET]);
-        let heads = heads.filter(|at| at.saturating_add(SUPERBLOCK_BYTES as u64) <= end);
         let pages: Vec<u64> = COPY_OFFSETS.into_iter().chain(heads).collect();
-        pages.iter().try_for_each(|&at| device.write_durable(&[0; SUPERBLOCK_BYTES], at))
+        // What was cut off may end within one.
+        let there = |at: u64| end.saturating_sub(at).min(SUPERBLOCK_BYTES as u64) as usize;
+        pages.iter().filter(|&&at| there(at) > 0).try_for_each(|&at| {
+            let zeros = [0; SUPERBLOCK_BYTES];
+            device.write_durable(zeros.get(..there(at)).unwrap_or_default(), at)
+        })
     }
 
     /// Makes `first` the superblock of a device that was [wiped](Self::wipe). A power cut in
@@ -347,7 +365,7 @@ impl Superblocks {
         for offset in COPY_OFFSETS {
             device.write_durable(&page, offset)?;
         }
-        Ok(Self { device, current: first, newest: 0 })
+        Ok(Self { device, current: first, newest: 0, sound: 2 })
     }
 
     /// Finds the newest copy. `None` if neither says that it is a superblock: the device is
@@ -389,15 +407,38 @@ impl Superblocks {
                 return Err(newer.unwrap_or(a).clone());
             }
         };
+        let sound = copies.iter().filter(|copy| copy.is_ok()).count() as u32;
         let current = copies.swap_remove(newest)?;
-        Ok(Some(Self { device, current, newest }))
+        Ok(Some(Self { device, current, newest, sound }))
+    }
+
+    /// The copy that is of the store whose version log is there, if the other one is not: a part of
+    /// another device was copied over that. For a repair.
+    pub(super) fn open_own(device: &Arc<dyn File>) -> Option<Self> {
+        let own = COPY_OFFSETS.map(|offset| {
+            let mut page = vec![0; SUPERBLOCK_BYTES];
+            let read = device.read_at(&mut page, offset).ok()?;
+            let copy = Superblock::decode(page.get(..read)?, "").ok()?;
+            Some(copy).filter(|copy| copy.is_at_home(&**device))
+        });
+        let (newest, current) = match own {
+            [Some(first), None] => (0, first),
+            [None, Some(second)] => (1, second),
+            _ => return None,
+        };
+        Some(Self { device: Arc::clone(device), current, newest, sound: 1 })
+    }
+
+    /// How many of the two copies are sound.
+    pub(super) fn sound(&self) -> u32 {
+        self.sound
     }
 
     /// The superblock of a device that has lost both copies, as heads tell it (`lost`). It is
     /// written with the next root.
     pub(super) fn found_again(device: Arc<dyn File>, superblock: Superblock) -> Self {
         assert!(superblock.root.is_none() && superblock.check().is_ok(), "{superblock:?}");
-        Self { device, current: superblock, newest: 0 }
+        Self { device, current: superblock, newest: 0, sound: 0 }
     }
 
     /// Whether a copy can be read.
@@ -432,7 +473,9 @@ impl Superblocks {
         let target = 1 - before;
         self.device.write_durable(&page, COPY_OFFSETS[target])?;
         (self.current, self.newest) = (next, target);
-        self.device.write_durable(&page, COPY_OFFSETS[before])
+        self.device.write_durable(&page, COPY_OFFSETS[before])?;
+        self.sound = 2;
+        Ok(())
     }
 }
 
@@ -445,8 +488,8 @@ pub(super) fn name_in(path: &str) -> String {
 /// Which of two sound copies is the newer one.
 fn newer(a: &Superblock, b: &Superblock, path: &str) -> Result<usize> {
     if a.uuid != b.uuid {
-        let what = "two superblocks of different stores: its formatting was interrupted, or a part \
-                    of another device was copied over it; restore the store or format it again";
+        let what = "two superblocks of different stores, a part of one of which was copied over \
+                    the other,";
         return Err(Error::corruption(path, COPY_OFFSETS[1], what));
     }
     if a.generation == b.generation && a != b {
