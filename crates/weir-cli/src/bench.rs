@@ -140,10 +140,18 @@ fn parse_count(text: &str) -> std::result::Result<u64, String> {
     })
 }
 
+/// No formatting takes less.
+const SLOTS_BYTES_MIN: u64 = 8 << 20;
+
 /// Runs `weir bench`.
 pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
     let workloads = workloads(&args.workloads)?;
     let config = config(args)?;
+    if let Some(bytes) = args.slots.filter(|&bytes| bytes < SLOTS_BYTES_MIN) {
+        return Err(Failure::usage(format_args!(
+            "--slots: {bytes} bytes are too few for a store; it needs 8m at least"
+        )));
+    }
     // A store that is used again may have any policy.
     let new = new_options();
     let fitting = if args.reuse { new.compaction(args.tree.fitting_policy()) } else { new };

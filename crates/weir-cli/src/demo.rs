@@ -62,10 +62,16 @@ pub(crate) fn run(args: &DemoArgs, interrupt: &Interrupt, out: &mut dyn Write) -
     )?;
     out.flush()?;
     let ended = show(&db, args, interrupt, out);
+    let of_slots = db.slot_space().map(|space| space.slot_bytes * space.owned);
     db.close()?;
     ended?;
-    let bytes = directory_bytes(&args.dir);
-    writeln!(out, "size on disk  {}, log segments included", Bytes(bytes))?;
+    match of_slots {
+        Some(bytes) => writeln!(out, "size on disk  {} of slots that have tables", Bytes(bytes))?,
+        None => {
+            let bytes = directory_bytes(&args.dir);
+            writeln!(out, "size on disk  {}, log segments included", Bytes(bytes))?;
+        }
+    }
     if interrupt.requested() {
         return Err(Interrupt::failure());
     }

@@ -23,6 +23,13 @@ pub(crate) fn run(args: &DestroyArgs, out: &mut dyn Write) -> Result<()> {
     if !args.path.exists() {
         return Err(Failure::new(format!("there is no {path}; correct the path")));
     }
+    #[expect(clippy::disallowed_methods, reason = "whether there is anything, whatever it is")]
+    let is_empty = std::fs::read_dir(&args.path).is_ok_and(|mut entries| entries.next().is_none());
+    if is_empty {
+        return Err(Failure::new(format!(
+            "{path} is empty: there is no store in it, and nothing was changed; correct the path"
+        )));
+    }
     if !args.yes {
         return Err(Failure::usage(format!(
             "this removes the store {path} for good (`weir df {path}` shows what it has); repeat \

@@ -201,6 +201,7 @@ fn slots_json(space: &SlotSpace, kept_back_bytes: u64) -> serde_json::Value {
         "log_segments_free": space.log_segments_free, "log_segment_bytes": space.log_segment_bytes,
         "log_unit_bytes": space.log_unit_bytes,
         "version_log_bytes": space.version_log_bytes, "cut_off_bytes": space.cut_off_bytes,
+        "superblocks": space.superblocks,
     })
 }
 
@@ -239,6 +240,9 @@ fn show_slots(
         Count(space.log_segments),
         Bytes(space.log_segment_bytes)
     )?;
+    if space.superblocks < 2 {
+        writeln!(out, "one of the two superblocks is damaged; `weir repair` makes it whole")?;
+    }
     if space.cut_off_bytes > 0 {
         writeln!(
             out,

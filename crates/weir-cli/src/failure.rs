@@ -45,7 +45,7 @@ const OPTIONS: [(&str, &str); 17] = [
 ];
 
 /// What the engine's sentences say to programs, and what people at a terminal can do.
-const WORDS: [(&str, &str); 9] = [
+const WORDS: [(&str, &str); 10] = [
     ("without read_only", "without --read-only"),
     ("lose that by `force`", "lose that by --force"),
     ("shall be (`size`)", "shall be: --size 20g, for example"),
@@ -54,6 +54,7 @@ const WORDS: [(&str, &str); 9] = [
         "let this user read and write the store's directory and its files (chown, chmod), run weir \
          as the user to whom they belong,",
     ),
+    ("can be read (`read_only`)", "can be read (`--read-only`)"),
     ("open the store with `read_only`", "look at the store with `weir shell --read-only`"),
     (
         "memory_budget / 8 and log_area_bytes / 4",

@@ -45,6 +45,13 @@ pub(crate) struct FormatArgs {
 
 /// Runs `weir format`.
 pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> Result<()> {
+    if args.path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        return Err(Failure::usage(format_args!(
+            "{} ends as the path of a directory does, and a store in one file has another one; \
+             leave out the slash",
+            args.path.display()
+        )));
+    }
     let mut options = FormatOptions::new();
     options.size = args.size;
     options.slot_bytes = args.slot_size;

@@ -19,7 +19,9 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
     let out = &mut UntilClosed(out);
     let db = open_read_only(&args.dir)?;
     let report = db.verify();
-    let cut_off = db.slot_space().map_or(0, |space| space.cut_off_bytes);
+    let space = db.slot_space();
+    let cut_off = space.as_ref().map_or(0, |space| space.cut_off_bytes);
+    let lacks_superblock = space.is_some_and(|space| space.superblocks < 2);
     db.close()?;
     let report = report.map_err(unknown)?;
     writeln!(
@@ -44,6 +46,13 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "not read: {}", sentence(error))?;
     }
     let dir = args.dir.display();
+    if lacks_superblock {
+        writeln!(
+            out,
+            "one of the two superblocks is damaged: it costs nothing while the other one is there; \
+             an opening that writes makes it whole, and so does `weir repair {dir}`"
+        )?;
+    }
     if cut_off > 0 {
         writeln!(out, "cut off: the file lacks {} at its end", Bytes(cut_off))?;
     }
@@ -54,7 +63,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
                  file as long again"
             )));
         }
-        writeln!(out, "no damage")?;
+        writeln!(out, "{}", if lacks_superblock { "no other damage" } else { "no damage" })?;
         return Ok(());
     };
     Err(Failure::difference(format_args!(

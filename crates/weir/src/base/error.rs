@@ -92,11 +92,13 @@ enum Advice {
 impl Advice {
     /// The advice for the store at `path`.
     fn write(self, path: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A device has no place beside it for copies of what is damaged.
+        let keep_in = if path.starts_with("/dev/") { " --keep-in DIR" } else { "" };
         match self {
             Self::Damaged | Self::Found => write!(
                 f,
                 "; `weir verify {path}` shows what else is damaged; restore a backup, or salvage \
-                 what can be read with `weir repair {path}`"
+                 what can be read with `weir repair {path}{keep_in}`"
             ),
             Self::Misplaced => write!(
                 f,

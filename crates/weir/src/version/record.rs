@@ -131,8 +131,8 @@ impl RootRecord {
                 TAG_UNFINISHED => {
                     return Err(Error::invalid(format!(
                         "{file}: a repair was building a store here and has not ended, so that \
-                         a part of it is missing: remove it (`weir destroy`), or format it again \
-                         (`weir format --force`), and run that repair again"
+                         a part of it is missing: remove it (`weir destroy`; a file is to be \
+                         formatted again, `weir format --force`), and run that repair again"
                     )));
                 }
                 _ => unknown(RECORD, tag)?,

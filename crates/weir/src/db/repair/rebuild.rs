@@ -228,7 +228,8 @@ impl Repair {
             let what = format!(
                 "{} has too little room for the new store, which may take as much as the tables \
                  that were found in {}, {} bytes, and a slot more for each where it is in slots: \
-                 name a larger place ({} holds no store; a file has to be formatted again)",
+                 name a larger place ({} holds no store; a file has to be \
+                 formatted again, `weir format --force`)",
                 self.target().path(),
                 self.storage.path(),
                 tables.sum::<u64>(),
