@@ -1,6 +1,7 @@
 //! A write-ahead log in slots whose area is full: who waits, for what, and until when.
 
 #![cfg(feature = "sim")]
+#![expect(clippy::disallowed_methods, reason = "real threads, outside any simulation")]
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};

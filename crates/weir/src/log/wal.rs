@@ -340,10 +340,8 @@ impl Wal {
     /// Requires: `active` is held.
     fn set_settled(&self, lsn: u64) {
         let (settled, written) = (self.settled_lsn(), self.written_lsn());
-        assert!(
-            settled.get() <= lsn && lsn <= written.get(),
-            "group {lsn} is settled after {settled}, and {written} is written"
-        );
+        let fits = settled.get() <= lsn && lsn <= written.get();
+        assert!(fits, "group {lsn} is settled after {settled}, and {written} is written");
         self.settled_lsn.store(lsn, Ordering::Release);
     }
 
@@ -781,8 +779,8 @@ impl Wal {
     }
 
     /// Ends the log of a store that is being closed: a last, empty group carries the durable LSN,
-    /// so that corruption of any earlier group is not taken for the end of the log. Appends nothing
-    /// if this opening has not written to the log, or its area is full: it is durable all the same.
+    /// so that damage to an earlier one is not taken for the log's end. Appends nothing if this
+    /// opening has not written to the log, or its area is full.
     ///
     /// # Errors
     /// The device's.
@@ -791,11 +789,10 @@ impl Wal {
             return Ok(());
         }
         self.sync_to(self.settle()?.0)?;
-        if self.active.lock().room() == 0 {
-            match self.prepare_missing() {
-                Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
-                prepared => drop(prepared?),
-            }
+        let is_full = self.active.lock().room() == 0;
+        match if is_full { self.prepare_missing() } else { Ok(()) } {
+            Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
+            prepared => prepared?,
         }
         let lsn = self.append(&[&[]], 0, AckedWhen::Synced)?;
         self.sync_to(lsn)

@@ -459,24 +459,19 @@ impl CommitQueue {
         }
     }
 
-    /// Commits a group; again if its log segment was refused while memtables are to be frozen, which
-    /// is what gives an area that is full its room back, as often as there are memtables that may
-    /// keep a part of it.
+    /// Commits a group; again, as often as there are memtables, while its log segment is refused
+    /// and some are to be frozen: that gives a full area its room back.
     #[inline]
     fn commit_batches(&self, lead: &mut Lead, batches: &[&PendingBatch]) -> Result<Committed> {
-        let is_to_freeze = || self.freeze_requested.load(Ordering::Acquire);
-        let mut tries_left = None;
+        let mut tries = 0;
         loop {
-            match self.commit_once(lead, batches) {
-                Err(error) if error.kind() == ErrorKind::NoSpace && is_to_freeze() => {
-                    let left = tries_left.unwrap_or_else(|| (self.source.all_trees)().len());
-                    if left == 0 {
-                        return Err(error);
-                    }
-                    tries_left = Some(left - 1);
-                }
-                committed => return committed,
+            let done = self.commit_once(lead, batches);
+            let is_full = done.as_ref().is_err_and(|e| e.kind() == ErrorKind::NoSpace);
+            let helps = is_full && self.freeze_requested.load(Ordering::Acquire);
+            if !helps || tries == (self.source.all_trees)().len() {
+                return done;
             }
+            tries += 1;
         }
     }
 
@@ -521,11 +516,7 @@ impl CommitQueue {
             seq = insert(batch, seq);
         }
         // Else the group's count in the log is wrong, and a replay numbers later entries wrongly.
-        assert_eq!(
-            seq,
-            lead.last_seq + 1,
-            "entries of a group from {first_seq} on and their count"
-        );
+        assert_eq!(seq, lead.last_seq + 1, "entries of a group from {first_seq} on");
         // (d) All entries up to `last_seq` are in memtables.
         self.shared.publish(lead.last_seq);
         self.shared.commits.end(lead.last_seq);

@@ -47,9 +47,9 @@ impl Repair {
     /// that the root record names. Where that is lost, with all that told where it was, the log
     /// that has the greatest number, or if that has nothing but a whole base the one before it of
     /// the same opening: both began with the same root, and that one may have gone on. Or where it
-    /// is older than the version log, the newer log that went on. The report says so, and a root record is made for it before anything else is changed
-    /// ([`name_log`](Self::name_log)): from then on the store is damaged in no other way than
-    /// others are.
+    /// is older than the version log, the newer log that went on. The report says so, and a root
+    /// record is made for it before anything else is changed ([`name_log`](Self::name_log)): from
+    /// then on the store is damaged in no other way than others are.
     pub(super) fn named_log(&mut self, salvage: &Salvage) -> Result<SegmentNumber> {
         let newest = match self.aside.lost_root() {
             Some(_) => self.aside.unnamed_log(),

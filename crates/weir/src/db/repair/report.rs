@@ -172,8 +172,8 @@ impl RepairReport {
             writeln!(
                 f,
                 "the superblocks were lost, or older than the version log, and the newest one was \
-                 taken for the one in use; if that was another one, entries may be lost, and keys that were deleted or \
-                 keyspaces that were dropped may be back"
+                 taken for the one in use; if that was another one, entries may be lost, and keys \
+                 that were deleted or keyspaces that were dropped may be back"
             )?;
         }
         if self.newer_tables > 0 {

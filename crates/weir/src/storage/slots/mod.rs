@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=17b9ab533eb5
+// FORMAT: docs/format/slots.md sha=19adb194e2d9
 //! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
 //! Two superblocks say what the areas are and hold the root record; the version log has two halves,

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=17b9ab533eb5
+// FORMAT: docs/format/slots.md sha=19adb194e2d9
 //! Pages of 4 KiB that storage writes beside objects: the heads of logs and the trailers of tables.
 //!
 //! Both say whose they are (H78): the uuid of the formatted device, drawn when it was formatted.

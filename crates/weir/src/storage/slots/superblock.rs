@@ -1,4 +1,4 @@
-// FORMAT: docs/format/slots.md sha=17b9ab533eb5
+// FORMAT: docs/format/slots.md sha=19adb194e2d9
 //! The superblock: what a store in one file is divided into, and its root record.
 //!
 //! Two copies of a page of 4 KiB, 1 MiB apart, with a generation. Not here: what the root record
