@@ -674,8 +674,8 @@ impl Engine {
         if alone && has_company {
             return Ok(RangeStep::Wait);
         }
-        match self.fit_asked(&state, &device, shape, task) {
-            (_, _, Fit::Short(needed)) => {
+        match self.fit_in_some_form(&state, &device, &shape, task, Wanted::Asked) {
+            (_, Fit::Short(needed)) => {
                 let error = self.does_not_fit(&mut state, &device, needed);
                 drop(state);
                 // What other merges end with is known when they have.
@@ -685,8 +685,8 @@ impl Engine {
                     (false, false) => Err(error),
                 }
             }
-            (_, _, Fit::Waits) => Ok(RangeStep::Wait),
-            (shape, task, Fit::Fits(cost)) => {
+            (_, Fit::Waits) => Ok(RangeStep::Wait),
+            (task, Fit::Fits(cost)) => {
                 if !state.begin(tree.id) {
                     return Err(crate::state::health::closed_error());
                 }

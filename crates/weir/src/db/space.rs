@@ -117,11 +117,6 @@ impl Free {
         self.space.areas.is_none_or(|areas| areas.log >= bytes)
     }
 
-    /// The units in which tables take space, in bytes.
-    pub(super) fn unit(self) -> u64 {
-        self.space.table_unit
-    }
-
     /// What tables may take more than their bytes, because they take whole units.
     pub(super) fn rounding(self, needed: Space) -> u64 {
         let most = self.space.table_unit.saturating_sub(1);

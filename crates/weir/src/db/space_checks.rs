@@ -40,13 +40,10 @@
 //! Source: ARCHITECTURE §8.
 
 use std::cell::OnceCell;
-use std::ops::Bound;
-use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::Level;
 use crate::base::memory::Category;
-use crate::compaction::policy::RangePick;
 use crate::compaction::policy::fewer_runs::of_fewer_runs;
 use crate::compaction::policy_of;
 use crate::compaction::task::Task;
@@ -66,14 +63,6 @@ use crate::version::shape::Shape;
 /// those of small merges; those of large ones count with the merge
 /// ([`edit_bytes`](crate::db::space::edit_bytes)).
 pub(super) const EDITS_BYTES: u64 = 32 << 10;
-
-/// Tables are not made smaller than so many bytes for want of space: what they take beside their
-/// blocks would be more than they save.
-const TABLE_BYTES_LEAST: u64 = 64 << 10;
-
-/// The same in whole units: what the last one of a table leaves empty, and the end of its extent,
-/// would make the outputs larger than the inputs.
-const UNITS_LEAST: u64 = 4;
 
 /// What a table takes besides its blocks: filter, index, properties and footer of a small one. An
 /// estimate from above.
@@ -144,13 +133,6 @@ pub(super) struct Counted {
 /// What a task needs at least: in stretches, if that is less.
 fn least_need_of(shape: &Shape, task: &Task) -> Space {
     cost_in_stretches(shape, task).map_or_else(|| need_of(shape, task), |cost| cost.need)
-}
-
-/// The same tree, whose tables are to be so many times smaller.
-fn with_smaller_tables(shape: &Shape, times: u64) -> Shape {
-    let mut options = Options::clone(&shape.options);
-    options.table_bytes /= times.max(1);
-    Shape { options: Arc::new(options), ..shape.clone() }
 }
 
 /// Whether a task has outputs.
@@ -307,28 +289,7 @@ impl Engine {
         let due = due.map(|task| least_need_of(&shape, task));
         let all = policy.level_0_merge_bytes(&shape);
         let level_0 = of_bytes(shape.levels[Level::ZERO].bytes().min(all), all);
-        let asked = self.least_asked_of(&shape).unwrap_or_default();
-        full_level_0.max(level_0).max(due.unwrap_or_default()).max(asked)
-    }
-
-    /// What a compaction needs that a user asks for, in the form that needs least: where writers
-    /// leave so much, a full store can get out of being full.
-    fn least_asked_of(&self, shape: &Shape) -> Option<Space> {
-        let all = Bound::Unbounded;
-        let RangePick::Task(task) = policy_of(shape.options.compaction).pick_range(shape, all, all)
-        else {
-            return None;
-        };
-        let least = of_fewer_runs(shape, &task).pop().unwrap_or(task);
-        let times = shape.options.table_bytes / self.table_bytes_least();
-        let finer = if times < 2 { 1 } else { 1 << times.ilog2() };
-        let cost = cost_as_it_goes(&with_smaller_tables(shape, finer), &least, finer)?;
-        Some(cost.need)
-    }
-
-    /// Bytes of a table below which none is made smaller for want of space.
-    fn table_bytes_least(&self) -> u64 {
-        (UNITS_LEAST * self.free_space().unit()).max(TABLE_BYTES_LEAST)
+        full_level_0.max(level_0).max(due.unwrap_or_default())
     }
 
     /// What the next log segment needs.
@@ -483,7 +444,7 @@ impl Engine {
         let mut forms = vec![task];
         forms.extend(of_fewer_runs(shape, &forms[0]));
         let in_stretches = forms.iter().skip(1).map(|form| (form, None));
-        let as_it_goes = forms.iter().map(|form| (form, cost_as_it_goes(shape, form, 1)));
+        let as_it_goes = forms.iter().map(|form| (form, cost_as_it_goes(shape, form)));
         let as_it_goes = as_it_goes.filter(|(_, cost)| wanted == Wanted::Asked && cost.is_some());
         for (form, cost) in in_stretches.chain(as_it_goes) {
             let fit = match cost {
@@ -491,51 +452,12 @@ impl Engine {
                 Some(cost) => Self::fit_of(state, self.count(device), cost),
             };
             match fit {
-                Fit::Short(needed) => least = self.less(device, least, needed),
+                Fit::Short(needed) if needed.tables < least.tables => least = needed,
+                Fit::Short(_) => {}
                 fit => return (form.clone(), fit),
             }
         }
         (forms.swap_remove(0), Fit::Short(least))
-    }
-
-    /// Which of two takes less, with what tables take in whole units.
-    fn less(&self, device: &DeviceSpace, a: Space, b: Space) -> Space {
-        let free = self.count(device).free;
-        let taken = |needed: Space| needed.tables.saturating_add(free.rounding(needed));
-        if taken(b) < taken(a) { b } else { a }
-    }
-
-    /// The same of what a user asked for; at last with smaller tables than the options say, which
-    /// take less at a time: half as large, a quarter, and so on, down to a slot. With it the shape
-    /// for them. They are merged into larger ones when there is room again.
-    pub(super) fn fit_asked(
-        &self,
-        state: &JobTable,
-        device: &DeviceSpace,
-        shape: Shape,
-        task: Task,
-    ) -> (Shape, Task, Fit) {
-        let (task, fit) = self.fit_in_some_form(state, device, &shape, task, Wanted::Asked);
-        let Fit::Short(mut least) = fit else { return (shape, task, fit) };
-        if !state.lists.is_empty() {
-            return (shape, task, Fit::Short(least));
-        }
-        let mut forms = vec![task];
-        forms.extend(of_fewer_runs(&shape, &forms[0]));
-        let table_bytes_least = self.table_bytes_least();
-        let mut finer = 2;
-        while shape.options.table_bytes / finer >= table_bytes_least {
-            let smaller = with_smaller_tables(&shape, finer);
-            for form in &forms {
-                let Some(cost) = cost_as_it_goes(&smaller, form, finer) else { continue };
-                match Self::fit_of(state, self.count(device), cost) {
-                    Fit::Short(needed) => least = self.less(device, least, needed),
-                    fit => return (smaller, form.clone(), fit),
-                }
-            }
-            finer *= 2;
-        }
-        (shape, forms.swap_remove(0), Fit::Short(least))
     }
 
     /// The error of a task that is [short](Fit::Short) of space, because it needs so much.

@@ -74,18 +74,13 @@ const PATIENCE: u64 = 10;
 
 /// What a task costs in stretches; `None` if it cannot be cut, or needs no less then.
 pub(super) fn cost_in_stretches(shape: &Shape, task: &Task) -> Option<Cost> {
-    cost_in(shape, task, STRETCHES_MAX)
-}
-
-/// The same in `most` stretches, besides one for each output.
-fn cost_in(shape: &Shape, task: &Task, most: u64) -> Option<Cost> {
     let Task::Merge(merge) = task else { return None };
     if !can_be_cut(shape, task) {
         return None;
     }
     let merge = &apart(shape, merge);
     let whole = need_of(shape, task);
-    let Bound { bytes, stretch, tables } = bound_of(shape, merge, whole, most);
+    let Bound { bytes, stretch, tables } = bound_of(shape, merge, whole);
     let runs = merge.inputs.len() as u64;
     if tables >= whole.tables {
         return None;
@@ -106,10 +101,9 @@ fn cost_in(shape: &Shape, task: &Task, most: u64) -> Option<Cost> {
 /// What it costs to begin, where room is looked for as it goes on: without the rounding of all
 /// outputs to whole units, which inputs most often give back as it is taken; and if over each table
 /// of the output run lies about as much as it has. Such a merge may end early, with `NoSpace`: what
-/// it has done stays, and what it had begun is removed. `finer`: its stretches may be so many times
-/// smaller than otherwise.
-pub(super) fn cost_as_it_goes(shape: &Shape, task: &Task, finer: u64) -> Option<Cost> {
-    let Cost { need, stretch } = cost_in(shape, task, STRETCHES_MAX.saturating_mul(finer))?;
+/// it has done stays, and what it had begun is removed.
+pub(super) fn cost_as_it_goes(shape: &Shape, task: &Task) -> Option<Cost> {
+    let Cost { need, stretch } = cost_in_stretches(shape, task)?;
     let (Task::Merge(merge), Some(stretch)) = (task, stretch) else { return None };
     let merge = &apart(shape, merge);
     let runs = input_runs(shape, merge);
@@ -155,12 +149,11 @@ struct Bound {
     tables: u64,
 }
 
-/// The bound that the module's header derives, of a merge that needs `whole` in one piece, in
-/// `most` stretches besides one for each output.
-fn bound_of(shape: &Shape, merge: &MergeTask, whole: Space, most: u64) -> Bound {
+/// The bound that the module's header derives, of a merge that needs `whole` in one piece.
+fn bound_of(shape: &Shape, merge: &MergeTask, whole: Space) -> Bound {
     let runs = input_runs(shape, merge);
     let table_bytes = policy_of(shape.options.compaction).plan(shape, merge).table_bytes;
-    let bytes = table_bytes.max(whole.tables / most.max(1));
+    let bytes = table_bytes.max(whole.tables / STRETCHES_MAX);
     let Waiting { at_a_cut, uncut } = waiting(&runs, merge);
     // Where places are few, a table that is small is not ended for the sake of a cut.
     let late = if uncut > 0 { bytes } else { table_bytes };

@@ -148,7 +148,7 @@ fn no_merge_takes_more_than_its_bound() {
         // Not `apart`: what is measured is a merge that goes on into a run of its inputs.
         let whole = need_of(&shape, &Task::Merge(merge.clone()));
         let plan = policy_of(shape.options.compaction).plan(&shape, &merge);
-        let bound = bound_of(&shape, &merge, whole, STRETCHES_MAX);
+        let bound = bound_of(&shape, &merge, whole);
         let peak = simulated_peak(&runs, (bound.bytes, plan.table_bytes), &mut prng, 2 + seed % 9);
         assert!(peak <= bound.tables, "seed {seed}: {peak} of {}\n{text}", bound.tables);
         fullest = fullest.max(peak as f64 / bound.tables as f64);
