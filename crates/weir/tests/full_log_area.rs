@@ -64,6 +64,15 @@ fn wait_until_full(db: &Db) {
     thread::sleep(Duration::from_millis(100));
 }
 
+/// A store in a pause of background work, whose writer waits for a part of the log.
+fn waiting() -> (Db, Faults, JoinHandle<weir::Result<()>>) {
+    let (db, faults) = store();
+    db.pause_background(true);
+    let writes = writer(&db);
+    wait_until_full(&db);
+    (db, faults, writes)
+}
+
 /// Whatever keeps the flush from coming that a writer waits for, the writer gets an error, and the
 /// store can be closed.
 #[test]
@@ -75,10 +84,7 @@ fn a_writer_does_not_wait_for_a_flush_that_cannot_come() {
     ];
     for (op, class, code) in failures {
         let what = format!("{op:?} of {class:?} with {code:?}");
-        let (db, faults) = store();
-        db.pause_background(true);
-        let writes = writer(&db);
-        wait_until_full(&db);
+        let (db, faults, writes) = waiting();
         let (times, effect) = (Times::Forever, Effect::Fail(code));
         faults.arm(Fault { op: Some(op), class, after: 0, times, effect });
         db.pause_background(false);
@@ -109,10 +115,7 @@ fn a_writer_does_not_wait_in_a_poisoned_store() {
 /// Nor does one keep a store from being closed in a pause of background work.
 #[test]
 fn a_store_whose_writer_waits_can_be_closed() {
-    let (db, _) = store();
-    db.pause_background(true);
-    let writes = writer(&db);
-    wait_until_full(&db);
+    let (db, _, writes) = waiting();
     let closing = db.clone();
     let closed = thread::spawn(move || closing.close());
     ended(closed, "closing").expect("closed");
@@ -141,10 +144,7 @@ fn a_full_log_can_be_closed() {
 /// A keyspace that is created while a writer waits does not keep the log from becoming shorter.
 #[test]
 fn a_keyspace_is_created_while_a_writer_waits() {
-    let (db, _) = store();
-    db.pause_background(true);
-    let writes = writer(&db);
-    wait_until_full(&db);
+    let (db, _, writes) = waiting();
     let creating = db.clone();
     let created =
         thread::spawn(move || creating.create_keyspace("new", Options::default()).map(drop));

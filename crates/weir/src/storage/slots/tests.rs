@@ -37,6 +37,16 @@ fn open(disk: &SimDisk) -> Slots {
     store
 }
 
+/// A store with a version log, which its root record names.
+fn opened_once() -> SimDisk {
+    let disk = formatted();
+    let store = open(&disk);
+    let first = store.create_log(LogKind::Versions, segment(1), 0).expect("created");
+    first.sync().expect("synced");
+    store.write_root_record(b"root", segment(1)).expect("written");
+    disk
+}
+
 fn write(store: &Slots, number: u64, byte: u8) -> Place {
     let mut writer = store.create_table(uid(number), 0).expect("begun");
     writer.append(&[byte; 100_000]).expect("appended");
@@ -122,12 +132,7 @@ fn the_half_that_told_a_repair_is_kept_until_its_log_counts() {
 /// blank was never used. Method: both superblocks lost, a byte behind the head of the other half.
 #[test]
 fn a_half_that_is_not_blank_was_in_use() {
-    let disk = formatted();
-    let store = open(&disk);
-    let first = store.create_log(LogKind::Versions, segment(1), 0).expect("created");
-    first.sync().expect("synced");
-    store.write_root_record(b"root", segment(1)).expect("written");
-    drop((store, first));
+    let disk = opened_once();
     let file = disk.dir().open(NAME, FileClass::Other, crate::device::Mode::ReadWrite);
     let file = file.expect("there");
     let found = || lost::find(&file).expect("read").expect("a head");
@@ -366,12 +371,7 @@ fn a_failure_behind_is_its_writer_s() {
 /// end, and is missed.
 #[test]
 fn pages_that_cannot_be_read_give_way() {
-    let disk = formatted();
-    let store = open(&disk);
-    let first = store.create_log(LogKind::Versions, segment(1), 0).expect("created");
-    first.sync().expect("synced");
-    store.write_root_record(b"root", segment(1)).expect("written");
-    drop((store, first));
+    let disk = opened_once();
     let pages = [(FileClass::Root, 2, true), (FileClass::Versions, 2, true)];
     for (class, count, opens) in pages.into_iter().chain([(FileClass::Wal, 3, false)]) {
         for after in 0..count {
