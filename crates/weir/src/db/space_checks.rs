@@ -13,37 +13,40 @@
 //! inputs. What it needs is bounded by tables, not by runs, and that is what is kept back for it.
 //! One that does not even fit so, because level 0 has more runs than it had when its segment was
 //! admitted, goes on with fewer of these; and what a user asks for on a store that is full goes as
-//! far as it comes, where levels collect runs with the oldest ones first. Who compacts and deletes
-//! gets out of a full store by that.
+//! far as it comes, at last with the two oldest runs. Writers leave what these take, now and once
+//! more is flushed, so that who compacts and deletes gets out of a full store.
 //!
 //! Nothing is reserved on the device: others can take the space. Then the job that finds none fails
 //! with `NoSpace`, removes what it wrote, and is repeated (`retries`): later, but as safe. A device
 //! that does not know what it has left is taken as having enough.
 //!
 //! Invariants: (1) what is kept back for a log segment is at least what the most urgent compaction
-//! of every keyspace needs, as the tree is when the segment is prepared (what becomes due behind it
-//! may seldom need some segments more, and waits then until what its error names is free); (2) a
-//! refusal names what both the refused work and the next log segment need: once so much is free,
-//! writes go on; (3) while a merge writes its outputs, what the next log segment needs falls by as
-//! much, so that it is refused only if it was before (but for what goes as it comes: its next
-//! stretch is kept back anew when one is installed); (4) what moves while it is counted is counted
-//! twice, not left out: memtables, then tables, then what is free; (5) a merge in stretches takes
-//! at any time at most: a stretch ([`Stretch::space`]: its bytes, and the table that is open at its
-//! end; where the output run has inputs, in which no cut lies, twice its bytes, one of these and
-//! what lies over it), the largest table of each input run but that of its output (with what lies
-//! over such a one, no more than the run has), the rounding of all its outputs to whole units, and
-//! an edit for each stretch, which describes anew one table of each run; and a base of the version
-//! log has room beside it, as beside every merge (`stretches` says why), but for what masks add to
-//! that base, some tens of bytes for each of these tables: where a directory has just so much, the
-//! job ends with `NoSpace` after a stretch, and is repeated.
+//! of every keyspace needs, and the least that a user may ask for, as the tree is when the segment
+//! is prepared (what becomes due behind it may seldom need some segments more, and waits then until
+//! what its error names is free); (2) a refusal names what both the refused work and the next log
+//! segment need: once so much is free, writes go on; (3) while a merge writes its outputs, what the
+//! next log segment needs falls by as much, so that it is refused only if it was before (but for
+//! what goes as it comes: its next stretch is kept back anew when one is installed); (4) what moves
+//! while it is counted is counted twice, not left out: memtables, then tables, then what is free;
+//! (5) a merge in stretches takes at any time at most: a stretch ([`Stretch::space`]: its bytes,
+//! and the table that is open at its end; where the output run has inputs, in which no cut lies,
+//! twice its bytes, one of these and what lies over it), the tables of all input runs but that of
+//! its output that lie over one key (with what lies over one of the output's, no more than the run
+//! has), the rounding of all its outputs to whole units, and an edit for each stretch, which
+//! describes anew one table of each run; and a base of the version log has room beside it, as
+//! beside every merge (`stretches` says why), but for what masks add to that base, some tens of
+//! bytes for each of these tables: where a directory has just so much, the job ends with `NoSpace`
+//! after a stretch, and is repeated.
 //!
 //! Source: ARCHITECTURE §8.
 
 use std::cell::OnceCell;
+use std::ops::Bound;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::Level;
 use crate::base::memory::Category;
+use crate::compaction::policy::RangePick;
 use crate::compaction::policy::fewer_runs::of_fewer_runs;
 use crate::compaction::policy_of;
 use crate::compaction::task::Task;
@@ -53,7 +56,9 @@ use crate::db::space::{
     BASE_BYTES_PER_TABLE, Cost, EDIT_BYTES, EDIT_BYTES_PER_NAME, Fit, Free, Space, Spending,
     Stretch, edit_bytes, need_of, outputs_of, whole,
 };
-use crate::db::stretches::{can_be_cut, cost_as_it_goes, cost_in_stretches, level_0_in_stretches};
+use crate::db::stretches::{
+    can_be_cut, cost_as_it_goes, cost_in_stretches, level_0_in_stretches, next_as_it_goes,
+};
 use crate::options::Options;
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::root::Root;
@@ -133,6 +138,25 @@ pub(super) struct Counted {
 /// What a task needs at least: in stretches, if that is less.
 fn least_need_of(shape: &Shape, task: &Task) -> Space {
     cost_in_stretches(shape, task).map_or_else(|| need_of(shape, task), |cost| cost.need)
+}
+
+/// What a compaction of all needs that a user asks for, in the form that needs least, or the next
+/// one: where writers leave so much, a full store can get out of being full. Nothing where no part
+/// of it can be installed before its end.
+fn least_asked_of(shape: &Shape) -> Space {
+    if shape.options.slot_room().is_some() {
+        return Space::default();
+    }
+    let all = Bound::Unbounded;
+    let picked = policy_of(shape.options.compaction).pick_range(shape, all, all);
+    let least = match picked {
+        RangePick::Task(task) => of_fewer_runs(shape, &task).pop().unwrap_or(task),
+        RangePick::Wait | RangePick::Done => return next_as_it_goes(shape),
+    };
+    let need = cost_as_it_goes(shape, &least).map(|cost| cost.need);
+    let whole =
+        || if can_be_cut(shape, &least) { need_of(shape, &least) } else { Space::default() };
+    need.unwrap_or_else(whole).max(next_as_it_goes(shape))
 }
 
 /// Whether a task has outputs.
@@ -289,7 +313,8 @@ impl Engine {
         let due = due.map(|task| least_need_of(&shape, task));
         let all = policy.level_0_merge_bytes(&shape);
         let level_0 = of_bytes(shape.levels[Level::ZERO].bytes().min(all), all);
-        full_level_0.max(level_0).max(due.unwrap_or_default())
+        let asked = least_asked_of(&shape);
+        full_level_0.max(level_0).max(due.unwrap_or_default()).max(asked)
     }
 
     /// What the next log segment needs.
@@ -452,12 +477,18 @@ impl Engine {
                 Some(cost) => Self::fit_of(state, self.count(device), cost),
             };
             match fit {
-                Fit::Short(needed) if needed.tables < least.tables => least = needed,
-                Fit::Short(_) => {}
+                Fit::Short(needed) => least = self.less(device, least, needed),
                 fit => return (form.clone(), fit),
             }
         }
         (forms.swap_remove(0), Fit::Short(least))
+    }
+
+    /// Which of two takes less, with what tables take in whole units.
+    fn less(&self, device: &DeviceSpace, a: Space, b: Space) -> Space {
+        let free = self.count(device).free;
+        let taken = |needed: Space| needed.tables.saturating_add(free.rounding(needed));
+        if taken(b) < taken(a) { b } else { a }
     }
 
     /// The error of a task that is [short](Fit::Short) of space, because it needs so much.

@@ -15,12 +15,12 @@
 //!
 //! *The bound.* What a merge in stretches takes at any time is what it has written less what has
 //! left. Up to a cut it has written no more than it has read, and all that it has read has left but
-//! the straddlers: at most one table of each input run, which is freed when it is read to its end.
-//! Behind the cut it has written one stretch: [`Stretch::bytes`], and the table that was open then;
-//! or where the output run has inputs itself, in which no cut may lie, twice these bytes, and up to
-//! the end of one of these inputs and of what lies over it. Of no input run is there more than all
-//! of it: a table of level 0 that lies over everything below is a straddler to the end, and counts
-//! once. And the output run has no straddler.
+//! the straddlers: the inputs that lie over the cut, which are freed when they are read to their
+//! end. Behind the cut it has written one stretch: [`Stretch::bytes`], and the table that was open
+//! then; or where the output run has inputs itself, in which no cut may lie, twice these bytes, and
+//! up to the end of one of these inputs and of what lies over it. Of no input run is there more
+//! than all of it: a table of level 0 that lies over everything below is a straddler to the end,
+//! and counts once. And the output run has no straddler.
 //!
 //! Not here: when the tree wants a merge (`compaction::policy`), whether there is room
 //! (`space_checks`).
@@ -100,24 +100,22 @@ pub(super) fn cost_in_stretches(shape: &Shape, task: &Task) -> Option<Cost> {
 
 /// What it costs to begin, where room is looked for as it goes on: without the rounding of all
 /// outputs to whole units, which inputs most often give back as it is taken; and if over each table
-/// of the output run lies about as much as it has. Such a merge may end early, with `NoSpace`: what
-/// it has done stays, and what it had begun is removed.
+/// of the output run lies about as much as it has. Where tables take whole units, and edits none of
+/// what tables take, a stretch is a table. Such a merge may end early, with `NoSpace`: what it has
+/// done stays, and what it had begun is removed.
 pub(super) fn cost_as_it_goes(shape: &Shape, task: &Task) -> Option<Cost> {
     let Cost { need, stretch } = cost_in_stretches(shape, task)?;
     let (Task::Merge(merge), Some(stretch)) = (task, stretch) else { return None };
     let merge = &apart(shape, merge);
     let runs = input_runs(shape, merge);
-    let largest = |tables: &[&TableMeta]| tables.iter().map(|table| table.bytes).max().unwrap_or(0);
-    let (mut straddlers, mut uncut) = (0, 0);
-    for (run, tables) in &runs {
-        match *run == merge.output {
-            true => uncut = largest(tables).saturating_mul(2),
-            false => straddlers += largest(tables),
-        }
-    }
+    let of_output =
+        runs.iter().filter(|(run, _)| *run == merge.output).flat_map(|(_, tables)| tables);
+    let uncut = of_output.map(|table| table.bytes).max().unwrap_or(0).saturating_mul(2);
+    let straddlers = straddlers(&runs, merge.output, TableMeta::visible_bytes);
     let table_bytes = policy_of(shape.options.compaction).plan(shape, merge).table_bytes;
-    let late = if uncut > 0 { stretch.bytes } else { table_bytes };
-    let next = stretch.bytes.saturating_add(late).saturating_add(uncut);
+    let bytes = if shape.table_unit > 1 { stretch.bytes.min(table_bytes) } else { stretch.bytes };
+    let late = if uncut > 0 { bytes } else { table_bytes };
+    let next = bytes.saturating_add(late).saturating_add(uncut);
     let files = |bytes: u64| bytes.div_ceil(table_bytes.max(1)) + 1;
     let space =
         Space { tables: next.min(stretch.space.tables), files: files(next), ..stretch.space };
@@ -125,7 +123,7 @@ pub(super) fn cost_as_it_goes(shape: &Shape, task: &Task) -> Option<Cost> {
     let files = space.files + runs.len() as u64;
     let need = Space { tables: tables.min(need.tables), files: files.min(need.files), ..need };
     let as_it_goes = Some(need_of(shape, task).tables);
-    Some(Cost { need, stretch: Some(Stretch { space, as_it_goes, ..stretch }) })
+    Some(Cost { need, stretch: Some(Stretch { bytes, space, as_it_goes }) })
 }
 
 /// The inputs of a merge, in key order.
@@ -173,6 +171,47 @@ pub(super) fn level_0_in_stretches(options: &Options, level_0: u64, all: u64) ->
     level_0.saturating_add(below).saturating_add(bytes.saturating_mul(2))
 }
 
+/// What it costs to begin a merge as it goes of what is flushed next and all that is there, where
+/// that is one run: a stretch, and a table of each.
+pub(super) fn next_as_it_goes(shape: &Shape) -> Space {
+    let Options { table_bytes, write_buffer_bytes, .. } = *shape.options;
+    let tables = table_bytes.saturating_mul(3).saturating_add(write_buffer_bytes);
+    let files = tables.div_ceil(table_bytes.max(1)) + 3;
+    Space { tables, files, ..Space::default() }
+}
+
+/// Bytes, as `bytes_of` counts them, of the tables of all runs but the output's that lie over one
+/// key, where these are most: no cut has more behind it of what was read in part.
+fn straddlers(
+    runs: &[(RunId, Vec<&TableMeta>)],
+    output: RunId,
+    bytes_of: impl Fn(&TableMeta) -> u64,
+) -> u64 {
+    let tables: Vec<&TableMeta> = runs
+        .iter()
+        .filter(|(run, _)| *run != output)
+        .flat_map(|(_, tables)| tables)
+        .copied()
+        .collect();
+    let by = |key_of: fn(&TableMeta) -> &[u8]| {
+        let mut sorted = tables.clone();
+        sorted.sort_unstable_by(|a, b| key::compare(key_of(a), key_of(b)));
+        sorted
+    };
+    let mut ended = by(|table| &table.largest).into_iter().peekable();
+    let (mut over, mut most) = (0_u64, 0);
+    for table in by(|table| &table.smallest) {
+        while let Some(gone) =
+            ended.next_if(|other| key::compare(&other.largest, &table.smallest).is_lt())
+        {
+            over -= bytes_of(gone);
+        }
+        over += bytes_of(table);
+        most = most.max(over);
+    }
+    most
+}
+
 /// What waits while a merge in stretches reads on, at most.
 struct Waiting {
     /// Bytes that were written and have not left: of straddlers, and where there is no place for a
@@ -191,7 +230,7 @@ fn waiting(runs: &[(RunId, Vec<&TableMeta>)], merge: &MergeTask) -> Waiting {
     let is_output = |(run, _): &&(RunId, _)| *run == merge.output;
     let others: Vec<&[&TableMeta]> =
         runs.iter().filter(|run| !is_output(run)).map(|(_, tables)| &**tables).collect();
-    let straddlers = others.iter().map(|tables| largest(tables)).fold(0, u64::saturating_add);
+    let straddlers = straddlers(runs, merge.output, |table| table.bytes);
     let mut most = Waiting { at_a_cut: straddlers, uncut: 0 };
     for &table in runs.iter().filter(is_output).flat_map(|(_, tables)| tables) {
         let (mut at_a_cut, mut uncut) = (table.bytes, table.bytes);

@@ -3,8 +3,8 @@
 //! A run of level 0 is one table over all keys most often, which stays until the merge has ended:
 //! where a merge is done in stretches these tables are most of what it takes. They can go down one
 //! after the other as well, each time with what lies below, which costs more writes and less space.
-//! Where levels collect runs, a table of each waits for the end of a stretch; of what a user asks
-//! for the oldest runs can be merged first, in whatever levels they are.
+//! Of each run that takes part a table waits for the end of a stretch; of what a user asks for the
+//! oldest runs can be merged first, in whatever levels they are.
 //!
 //! Not here: whether there is room (`db::space_checks`).
 //!
@@ -21,34 +21,44 @@ use crate::version::shape::{PartKind, RunId, Shape};
 
 /// The same merge of half of its runs of level 0, the oldest ones, of a quarter, and so on: down to
 /// one, or to two where nothing below takes part. Where levels collect runs, which are to be of
-/// similar size, none that takes runs of other levels, but for what a user asks for: then of all
-/// its runs the oldest half, and so on, down to two.
+/// similar size, none that takes runs of other levels. Of what a user asks for, whatever the
+/// policy, of all its runs the oldest half, too, and so on, down to two. Those that take most come
+/// first.
 pub(crate) fn of_fewer_runs(shape: &Shape, task: &Task) -> Vec<Task> {
     let Task::Merge(merge) = task else { return Vec::new() };
+    let all = merge.inputs.len();
     let collects_runs = shape.options.compaction.sizes_if_any().is_none();
-    if collects_runs && merge.reason == Reason::Manual {
-        let count = merge.inputs.len();
-        return halves(count, 2).map(|kept| of_oldest(shape, merge, count - kept, false)).collect();
-    }
+    let is_manual = merge.reason == Reason::Manual;
     let above = merge.inputs.iter().take_while(|slice| slice.run.level == Level::ZERO);
     let is_filling = above.clone().all(|slice| slice.run.part == PartKind::Filling);
     let count = above.count();
-    let takes_below = count < merge.inputs.len();
+    let takes_below = count < all;
+    let is_apt = is_filling && merge.output.level > Level::ZERO;
+    let mut kept = Vec::new();
+    if is_apt && !(collects_runs && (takes_below || is_manual)) {
+        let of_level_0 = halves(count, if takes_below { 1 } else { 2 });
+        kept.extend(of_level_0.into_iter().map(|kept| all - count + kept));
+    }
+    if is_manual {
+        kept.extend(halves(all, 2));
+    }
+    kept.sort_unstable_by(|a, b| b.cmp(a));
+    kept.dedup();
     let joins = shape.levels[merge.output.level]
         .runs()
         .any(|(part, run)| (part, run.epoch) == (merge.output.part, merge.output.epoch));
-    let is_apt = is_filling && merge.output.level > Level::ZERO;
-    if !is_apt || (takes_below && collects_runs) {
-        return Vec::new();
-    }
-    let least = if takes_below { 1 } else { 2 };
-    halves(count, least).map(|kept| of_oldest(shape, merge, count - kept, joins)).collect()
+    let joins = joins && !(collects_runs && is_manual);
+    kept.into_iter().map(|kept| of_oldest(shape, merge, all - kept, joins)).collect()
 }
 
-/// Half of `count`, a quarter, and so on, down to `least`.
-fn halves(count: usize, least: usize) -> impl Iterator<Item = usize> {
+/// Half of `count`, a quarter, and so on, and `least`.
+fn halves(count: usize, least: usize) -> Vec<usize> {
     let halves = std::iter::successors(Some(count / 2), |kept| Some(kept / 2));
-    halves.take_while(move |&kept| kept >= least)
+    let mut halves: Vec<usize> = halves.take_while(|&kept| kept >= least).collect();
+    if count > least && halves.last() != Some(&least) {
+        halves.push(least);
+    }
+    halves
 }
 
 /// A merge without its first `left` inputs.
@@ -131,10 +141,24 @@ mod tests {
         let three = "merge L0/26:{4} L0/25:{5} L0/24:{6} L6/9:{7} -> L6 (manual)";
         let one = "merge L0/24:{6} L6/9:{7} -> L6 (manual)";
         let joined = forms(&format!("{level_0} L6 9: 7[a-z]*9000"));
-        assert_eq!(joined, [three, one]);
+        let two = "merge L0/25:{5} L0/24:{6} L6/9:{7} -> L6 (manual)";
+        assert_eq!(joined, [three, two, one]);
         let founded = forms(&format!("{level_0} L5 9: 7[a-z]*9000"));
-        assert_eq!(founded, [three.replace("L6/", "L5/"), one.replace("L6/", "L5/")]);
-        let alone = three.replace("L6/9:{7} ", "");
-        assert_eq!(forms(&level_0), [alone]);
+        assert_eq!(founded, [three, two, one].map(|form| form.replace("L6/", "L5/")));
+        let (three, two) =
+            (three.replace("L6/9:{7} ", ""), "merge L0/25:{5} L0/24:{6} -> L6 (manual)");
+        assert_eq!(forms(&level_0), [three, two.to_owned()]);
+    }
+
+    /// Goal: of what a user asks for fewer runs of levels are merged, too, whatever the policy,
+    /// down to the two oldest. Method: a run in each of five levels.
+    #[test]
+    fn levels_go_down_one_after_the_other() {
+        let tree: String = (2..=6u64)
+            .map(|level| format!("L{level} {}: {level}[a-z]*9000\n", 30 - level))
+            .collect();
+        let forms = forms((CompactionPolicy::leveled(), &Leveled), &tree, |_| ());
+        let forms: Vec<String> = forms.into_iter().map(|(form, _)| form).collect();
+        assert_eq!(forms, ["merge L5/25:{5} L6/24:{6} -> L6 (manual)"]);
     }
 }
