@@ -36,6 +36,8 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
+        // The next image that the device is given would be protected, too.
+        let _ = Command::new("blockdev").arg("--setrw").arg(&self.device).status();
         let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
     }
 }
@@ -79,6 +81,30 @@ fn a_store_on_a_block_device() {
     drop((db, clone, snapshot, cursor));
     let formatted = format(&disk.device, &FormatOptions::new()).expect_err("it holds a store");
     assert!(formatted.to_string().contains("a Weir store"), "{formatted}");
+}
+
+/// Goal: who writes to a device that is protected from writes is told how to see that, and can read
+/// what is there.
+#[test]
+fn a_device_that_is_protected_from_writes() {
+    let Some(disk) = Loop::of(64 << 20) else { return };
+    format(&disk.device, &FormatOptions::new()).unwrap();
+    let db = Db::open(&disk.device).unwrap();
+    db.put_with(b"k", b"v", Durability::Sync).unwrap();
+    db.close().unwrap();
+    match Command::new("blockdev").arg("--setro").arg(&disk.device).status() {
+        Ok(status) if status.success() => {}
+        other => return println!("skipped: no blockdev: {other:?}"),
+    }
+    for error in [
+        Db::open(&disk.device).and_then(|db| db.put(b"k", b"w")).expect_err("it is protected"),
+        format(&disk.device, &FormatOptions::new().force(true)).expect_err("it is protected"),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(error.to_string().contains("blockdev --getro"), "{error}");
+    }
+    let db = Db::builder(&disk.device).read_only(true).open().unwrap();
+    assert_eq!(db.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
 }
 
 /// Goal: what is on a device is not lost by a slip: a file system, mounted or not.

@@ -94,7 +94,16 @@ fn failed(what: fmt::Arguments<'_>, errno: Errno) -> Error {
             ),
             std::io::Error::from(errno),
         ),
-        Errno::ACCESS | Errno::PERM => Error::with_source(
+        Errno::PERM => Error::with_source(
+            ErrorKind::Io,
+            format!(
+                "{what}: not permitted; it may be protected from writes (`blockdev --getro` tells \
+                 of a device, `lsattr` of a file): take that off, or open the store with \
+                 `read_only`"
+            ),
+            std::io::Error::from(errno),
+        ),
+        Errno::ACCESS => Error::with_source(
             ErrorKind::Io,
             format!(
                 "{what}: permission denied; let this process read and write the store's directory \
