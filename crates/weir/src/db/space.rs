@@ -125,6 +125,12 @@ impl Free {
         of_others.saturating_add(full.saturating_mul(most.min(FULL_ROUNDING_BYTES)))
     }
 
+    /// Which of two needs takes less, with what tables take in whole units.
+    pub(super) fn lesser(self, a: Space, b: Space) -> Space {
+        let taken = |needed: Space| needed.tables.saturating_add(self.rounding(needed));
+        if taken(b) < taken(a) { b } else { a }
+    }
+
     pub(super) fn covers(self, needed: Space) -> bool {
         self.shortages(needed).next().is_none()
     }
@@ -551,6 +557,21 @@ mod tests {
             let files = bytes / room;
             let taken = Space { tables: files * room, files, full: files, ..Space::default() };
             assert!(units(fit.minus(taken.min(fit))) + files >= least, "{bytes}");
+        }
+    }
+
+    /// Goal: of two needs the one is named that takes less, in whole units. Method: few bytes in many
+    /// tables, and more in one.
+    #[test]
+    fn what_takes_less_is_counted_in_units() {
+        let (many, one) = (
+            Space { tables: 100, files: 9, ..Space::default() },
+            Space { tables: 900, files: 1, ..Space::default() },
+        );
+        for (table_unit, lesser) in [(1, many), (512, one)] {
+            let space = FreeSpace { table_unit, ..FreeSpace::UNLIMITED };
+            let free = Free { space, ..Free::default() };
+            assert_eq!((free.lesser(many, one), free.lesser(one, many)), (lesser, lesser));
         }
     }
 

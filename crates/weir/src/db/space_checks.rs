@@ -143,7 +143,7 @@ fn least_need_of(shape: &Shape, task: &Task) -> Space {
 /// What a compaction of all needs that a user asks for, in the form that needs least, or the next
 /// one: where writers leave so much, a full store can get out of being full. Nothing where no part
 /// of it can be installed before its end.
-fn least_asked_of(shape: &Shape) -> Space {
+pub(super) fn least_asked_of(shape: &Shape) -> Space {
     if shape.options.slot_room().is_some() {
         return Space::default();
     }
@@ -477,18 +477,11 @@ impl Engine {
                 Some(cost) => Self::fit_of(state, self.count(device), cost),
             };
             match fit {
-                Fit::Short(needed) => least = self.less(device, least, needed),
+                Fit::Short(needed) => least = self.count(device).free.lesser(least, needed),
                 fit => return (form.clone(), fit),
             }
         }
         (forms.swap_remove(0), Fit::Short(least))
-    }
-
-    /// Which of two takes less, with what tables take in whole units.
-    fn less(&self, device: &DeviceSpace, a: Space, b: Space) -> Space {
-        let free = self.count(device).free;
-        let taken = |needed: Space| needed.tables.saturating_add(free.rounding(needed));
-        if taken(b) < taken(a) { b } else { a }
     }
 
     /// The error of a task that is [short](Fit::Short) of space, because it needs so much.
