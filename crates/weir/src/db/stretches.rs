@@ -100,9 +100,9 @@ pub(super) fn cost_in_stretches(shape: &Shape, task: &Task) -> Option<Cost> {
 
 /// What it costs to begin, where room is looked for as it goes on: without the rounding of all
 /// outputs to whole units, which inputs most often give back as it is taken; and if over each table
-/// of the output run lies about as much as it has. Where tables take whole units, and edits none of
-/// what tables take, a stretch is a table. Such a merge may end early, with `NoSpace`: what it has
-/// done stays, and what it had begun is removed.
+/// of the output run lies about as much as it has. A stretch is a table, if edits for each take less
+/// than that saves. Such a merge may end early, with `NoSpace`: what it has done stays, and what it
+/// had begun is removed.
 pub(super) fn cost_as_it_goes(shape: &Shape, task: &Task) -> Option<Cost> {
     let Cost { need, stretch } = cost_in_stretches(shape, task)?;
     let (Task::Merge(merge), Some(stretch)) = (task, stretch) else { return None };
@@ -113,7 +113,16 @@ pub(super) fn cost_as_it_goes(shape: &Shape, task: &Task) -> Option<Cost> {
     let uncut = of_output.map(|table| table.bytes).max().unwrap_or(0).saturating_mul(2);
     let straddlers = straddlers(&runs, merge.output, TableMeta::visible_bytes);
     let table_bytes = policy_of(shape.options.compaction).plan(shape, merge).table_bytes;
-    let bytes = if shape.table_unit > 1 { stretch.bytes.min(table_bytes) } else { stretch.bytes };
+    let whole_bytes = need_of(shape, task).tables;
+    let edits = |bytes: u64| stretch.space.versions.saturating_mul(whole_bytes / bytes.max(1) + 1);
+    // In slots they have an area of their own.
+    let takes = |bytes: u64| {
+        let of_edits = if shape.table_unit > 1 { 0 } else { edits(bytes) };
+        bytes.saturating_mul(2).saturating_add(of_edits)
+    };
+    let is_finer = takes(table_bytes) < takes(stretch.bytes);
+    let bytes = if is_finer { table_bytes } else { stretch.bytes };
+    let versions = need.versions.saturating_sub(edits(stretch.bytes)).saturating_add(edits(bytes));
     let late = if uncut > 0 { bytes } else { table_bytes };
     let next = bytes.saturating_add(late).saturating_add(uncut);
     let files = |bytes: u64| bytes.div_ceil(table_bytes.max(1)) + 1;
@@ -121,8 +130,9 @@ pub(super) fn cost_as_it_goes(shape: &Shape, task: &Task) -> Option<Cost> {
         Space { tables: next.min(stretch.space.tables), files: files(next), ..stretch.space };
     let tables = space.tables.saturating_add(straddlers);
     let files = space.files + runs.len() as u64;
-    let need = Space { tables: tables.min(need.tables), files: files.min(need.files), ..need };
-    let as_it_goes = Some(need_of(shape, task).tables);
+    let (tables, files) = (tables.min(need.tables), files.min(need.files));
+    let need = Space { tables, versions, files, ..need };
+    let as_it_goes = Some(whole_bytes);
     Some(Cost { need, stretch: Some(Stretch { bytes, space, as_it_goes }) })
 }
 
@@ -223,25 +233,26 @@ struct Waiting {
 
 /// What waits of the inputs `runs` of a merge, whose tables are in key order. An estimate from
 /// above: what lies over an input of the output run is taken as written before it ends.
-fn waiting(runs: &[(RunId, Vec<&TableMeta>)], merge: &MergeTask) -> Waiting {
+fn waiting<'a>(runs: &'a [(RunId, Vec<&'a TableMeta>)], merge: &MergeTask) -> Waiting {
     let sum =
         |tables: &[&TableMeta]| tables.iter().map(|table| table.bytes).fold(0, u64::saturating_add);
     let largest = |tables: &[&TableMeta]| tables.iter().map(|table| table.bytes).max().unwrap_or(0);
     let is_output = |(run, _): &&(RunId, _)| *run == merge.output;
-    let others: Vec<&[&TableMeta]> =
-        runs.iter().filter(|run| !is_output(run)).map(|(_, tables)| &**tables).collect();
+    let other = |tables: &'a [&'a TableMeta]| (tables, largest(tables), sum(tables));
+    let others: Vec<(&[&TableMeta], u64, u64)> =
+        runs.iter().filter(|run| !is_output(run)).map(|(_, tables)| other(tables)).collect();
     let straddlers = straddlers(runs, merge.output, |table| table.bytes);
     let mut most = Waiting { at_a_cut: straddlers, uncut: 0 };
     for &table in runs.iter().filter(is_output).flat_map(|(_, tables)| tables) {
         let (mut at_a_cut, mut uncut) = (table.bytes, table.bytes);
-        for tables in &others {
+        for &(tables, largest, all) in &others {
             let ends_before =
                 |other: &&TableMeta| key::compare(&other.largest, &table.smallest).is_lt();
             let begins = |other: &&TableMeta| key::compare(&other.smallest, &table.largest).is_le();
             let over = &tables[tables.partition_point(ends_before)..];
             let over = sum(&over[..over.partition_point(begins)]);
             uncut = uncut.saturating_add(over);
-            let waits = largest(tables).saturating_add(over).min(sum(tables));
+            let waits = largest.saturating_add(over).min(all);
             at_a_cut = at_a_cut.saturating_add(waits);
         }
         most.at_a_cut = most.at_a_cut.max(at_a_cut);

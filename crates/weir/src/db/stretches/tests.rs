@@ -77,10 +77,10 @@ fn straddlers_lie_over_one_key() {
     assert_eq!(most("L5 9: 1[a-c]*100\n L5 8: 2[c-f]*20\n L5 7: 3[g-i]*3", 9), 20);
 }
 
-/// Goal: a merge that goes as it comes does so table by table where tables take whole units; in a
-/// directory, where edits take of the same space, by as much as any other. Writers leave what its
-/// last form takes, and what is flushed next and all that is there. Method: runs of many tables,
-/// one run, and two large tables.
+/// Goal: a merge that goes as it comes does so table by table where edits have an area of their own,
+/// and elsewhere if they take less than that saves. Writers leave what its last form takes, and what
+/// is flushed next and all that is there. Method: runs of many tables, large and small ones, one
+/// run, and two large tables.
 #[test]
 fn writers_leave_what_a_user_may_ask_for() {
     const MB: u64 = 1_000_000;
@@ -98,8 +98,15 @@ fn writers_leave_what_a_user_may_ask_for() {
         let crate::compaction::policy::RangePick::Task(task) = picked else { panic!("done") };
         cost_as_it_goes(shape, &task).and_then(|cost| cost.stretch).expect("in stretches").bytes
     };
-    let (in_slots, in_files) = (of(&tree, 64 << 10), of(&tree, 1));
-    assert!(asked(&in_slots) <= MB && asked(&in_files) > 6 * MB, "{}", asked(&in_files));
+    let small = tree.replace(&format!("*{MB}"), "*2000");
+    let with_small = |table_unit| {
+        let shape = of(&small, table_unit);
+        let options = crate::Options::clone(&shape.options).table_bytes(2000);
+        Shape { options: std::sync::Arc::new(options), ..shape }
+    };
+    let in_slots = of(&tree, 64 << 10);
+    assert!(asked(&in_slots) <= MB && asked(&of(&tree, 1)) <= MB);
+    assert!(asked(&with_small(64 << 10)) <= 2000 && asked(&with_small(1)) > 10_000);
     let next = next_as_it_goes(&in_slots);
     assert_eq!((next.tables, next.files), (4 * MB, 7));
     let one_run = of(&format!("L6 9: {}", tables(0)), 64 << 10);
