@@ -560,8 +560,8 @@ mod tests {
         }
     }
 
-    /// Goal: of two needs the one is named that takes less, in whole units. Method: few bytes in many
-    /// tables, and more in one.
+    /// Goal: of two needs the one is named that takes less, in whole units. Method: few bytes in
+    /// many tables, and more in one.
     #[test]
     fn what_takes_less_is_counted_in_units() {
         let (many, one) = (

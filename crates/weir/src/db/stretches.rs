@@ -100,9 +100,9 @@ pub(super) fn cost_in_stretches(shape: &Shape, task: &Task) -> Option<Cost> {
 
 /// What it costs to begin, where room is looked for as it goes on: without the rounding of all
 /// outputs to whole units, which inputs most often give back as it is taken; and if over each table
-/// of the output run lies about as much as it has. A stretch is a table, if edits for each take less
-/// than that saves. Such a merge may end early, with `NoSpace`: what it has done stays, and what it
-/// had begun is removed.
+/// of the output run lies about as much as it has. A stretch is a table, if edits for each take
+/// less than that saves. Such a merge may end early, with `NoSpace`: what it has done stays, and
+/// what it had begun is removed.
 pub(super) fn cost_as_it_goes(shape: &Shape, task: &Task) -> Option<Cost> {
     let Cost { need, stretch } = cost_in_stretches(shape, task)?;
     let (Task::Merge(merge), Some(stretch)) = (task, stretch) else { return None };

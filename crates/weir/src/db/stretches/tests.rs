@@ -77,10 +77,10 @@ fn straddlers_lie_over_one_key() {
     assert_eq!(most("L5 9: 1[a-c]*100\n L5 8: 2[c-f]*20\n L5 7: 3[g-i]*3", 9), 20);
 }
 
-/// Goal: a merge that goes as it comes does so table by table where edits have an area of their own,
-/// and elsewhere if they take less than that saves. Writers leave what its last form takes, and what
-/// is flushed next and all that is there. Method: runs of many tables, large and small ones, one
-/// run, and two large tables.
+/// Goal: a merge that goes as it comes does so table by table where edits have an area of their
+/// own, and elsewhere if they take less than that saves. Writers leave what its last form takes,
+/// and what is flushed next and all that is there. Method: runs of many tables, large and small
+/// ones, one run, and two large tables.
 #[test]
 fn writers_leave_what_a_user_may_ask_for() {
     const MB: u64 = 1_000_000;
