@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir::sim::{Prng, SimDisk, SimOptions, format_in};
-use weir::{
-    CompactionPolicy, Compression, Db, ErrorKind, FormatOptions, LeveledOptions, Options,
-    PartsOptions, RunsOptions,
-};
+use weir::{CompactionPolicy, Compression, Db, ErrorKind, FormatOptions, Options};
+
+mod policies;
+
+use policies::policy;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -80,23 +81,6 @@ impl Case {
             };
         }
         None
-    }
-}
-
-fn policy(prng: &mut Prng, which: u64) -> CompactionPolicy {
-    let runs = RunsOptions::default().runs_per_level(2 + prng.below(6) as usize);
-    let levels = LeveledOptions::default().base_level_bytes(MIB);
-    let levels = levels.l0_trigger(1 + prng.below(5) as usize);
-    let parts = PartsOptions::default().base_level_bytes(MIB).expected_bytes(64 * MIB);
-    let parts = parts.l0_trigger(1 + prng.below(2) as usize);
-    match which % 7 {
-        0 => CompactionPolicy::Leveled(levels),
-        1 => CompactionPolicy::Tiered(runs),
-        2 => CompactionPolicy::LazyLeveled(runs),
-        3 => CompactionPolicy::SizeTiered(runs),
-        4 => CompactionPolicy::SteppedMerge(runs),
-        5 => CompactionPolicy::Gear(parts),
-        _ => CompactionPolicy::TwoPhase(parts),
     }
 }
 
