@@ -77,8 +77,9 @@ fn tables_of(keyspaces: &[(&str, usize)]) -> SimDisk {
         for i in 0..200u32 {
             keyspace.put(i.to_be_bytes(), vec![1; bytes]).expect("put");
         }
+        // One after the other, so that tables lie in this order.
+        keyspace.flush().expect("flushed");
     }
-    db.flush().expect("flushed");
     db.close().expect("closed");
     disk
 }
