@@ -5,27 +5,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weir::sim::{Prng, SimDisk, SimOptions, format_in};
-use weir::{CompactionPolicy, Compression, Db, ErrorKind, FormatOptions, Options};
+use weir::sim::{Prng, SimDisk, SimOptions};
+use weir::{Db, ErrorKind};
 
-mod policies;
+mod small_stores;
 
-use policies::policy;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
+use small_stores::{MIB, STORE, Shape, policy};
 
 /// A store, and what fills it.
 #[derive(Debug)]
 struct Case {
-    policy: CompactionPolicy,
-    mib: u64,
-    table_kib: u64,
-    buffer_kib: u64,
-    key_bytes: usize,
-    /// Values have this much at most.
-    value_bytes: u64,
-    keys: u64,
+    shape: Shape,
     /// Keys come one after the other, again and again.
     is_ordered: bool,
 }
@@ -39,38 +29,27 @@ impl Case {
         let key_bytes = [16, 100, 1500][prng.below(3) as usize];
         let value_bytes = [100, 2000, 6000][prng.below(3) as usize];
         let keys = [2000, 20_000, 1_000_000][prng.below(3) as usize];
-        let is_ordered = prng.chance(1, 4);
-        Self { policy, mib, table_kib, buffer_kib, key_bytes, value_bytes, keys, is_ordered }
+        let shape = Shape { policy, mib, table_kib, buffer_kib, key_bytes, value_bytes, keys };
+        Self { shape, is_ordered: prng.chance(1, 4) }
     }
 
     fn open(&self) -> Db {
         let disk = SimDisk::new(SimOptions::default());
-        let options = FormatOptions::new().slot_bytes(64 * KIB).log_bytes(2 * MIB);
-        format_in(&disk.dir(), "store.weir", self.mib * MIB, &options).expect("it is formatted");
-        let options = Options::default()
-            .compaction(self.policy)
-            .write_buffer_bytes(self.buffer_kib * KIB)
-            .table_bytes(self.table_kib * KIB)
-            .compression([Compression::None]);
+        self.shape.format(&disk);
+        let options = self.shape.options();
         let builder = Db::builder("simulated").default_options(options).memory_budget(8 * MIB);
         let builder = builder.background_threads(1).seed(1).device(Arc::new(disk.clone()));
-        builder.device_file("store.weir").open().expect("it opens")
-    }
-
-    fn key(&self, number: u64) -> Vec<u8> {
-        let mut key = format!("{number:08}").into_bytes();
-        key.resize(self.key_bytes, b'x');
-        key
+        builder.device_file(STORE).open().expect("it opens")
     }
 
     /// Writes until something is refused; what is there then, or `None` if it is never full.
     fn fill(&self, db: &Db, prng: &mut Prng) -> Option<BTreeSet<u64>> {
-        let mut there = BTreeSet::new();
+        let (shape, mut there) = (&self.shape, BTreeSet::new());
         for count in 0..400_000 {
-            let number = if self.is_ordered { count % self.keys } else { prng.below(self.keys) };
-            let value = vec![prng.below(256) as u8; 1 + prng.below(self.value_bytes) as usize];
+            let number = if self.is_ordered { count % shape.keys } else { prng.below(shape.keys) };
+            let value = vec![prng.below(256) as u8; 1 + prng.below(shape.value_bytes) as usize];
             let deletes = prng.chance(1, 10);
-            let key = self.key(number);
+            let key = shape.key(number);
             match if deletes { db.delete(key) } else { db.put(key, &value) } {
                 Ok(()) if deletes => there.remove(&number),
                 Ok(()) => there.insert(number),
@@ -99,7 +78,7 @@ fn get_out(seed: u64) -> bool {
         let before = (there.len(), free());
         let compacted = db.compact_range(..);
         while let Some(&number) = there.first().filter(|_| there.len() > half) {
-            match db.delete(case.key(number)) {
+            match db.delete(case.shape.key(number)) {
                 Ok(()) => there.remove(&number),
                 Err(error) if error.kind() == ErrorKind::NoSpace => break,
                 Err(error) => panic!("seed {seed}: {error}"),
@@ -111,7 +90,7 @@ fn get_out(seed: u64) -> bool {
     }
     db.compact_range(..).unwrap_or_else(|error| panic!("seed {seed}, half empty: {error}"));
     let found = db.iter().map(|entry| entry.expect("it is read").0.to_vec());
-    assert!(found.eq(there.iter().map(|&number| case.key(number))), "seed {seed}");
+    assert!(found.eq(there.iter().map(|&number| case.shape.key(number))), "seed {seed}");
     db.close().expect("it is closed");
     true
 }

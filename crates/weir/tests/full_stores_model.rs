@@ -6,33 +6,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir::sim::{Prng, SimDisk, SimOptions, format_in};
-use weir::{
-    CompactionBuffer, CompactionPolicy, Compression, Db, Error, ErrorKind, FormatOptions, Keyspace,
-    Options, Sentinels, Snapshot,
-};
+use weir::sim::{Prng, SimDisk, SimOptions};
+use weir::{CompactionBuffer, Db, Error, ErrorKind, Keyspace, Options, Sentinels, Snapshot};
 
-mod policies;
+mod small_stores;
 
-use policies::policy;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
+use small_stores::{KIB, MIB, STORE, Shape, policy};
 
 /// What keys have: a byte, so many times.
 type Model = BTreeMap<u64, (u8, usize)>;
 
-/// A kind of store, and what fills it.
+/// A kind of store.
 #[derive(Debug)]
 struct Case {
-    policy: CompactionPolicy,
-    mib: u64,
-    table_kib: u64,
-    buffer_kib: u64,
-    key_bytes: usize,
-    /// Values have this much at most.
-    value_bytes: u64,
-    keys: u64,
+    shape: Shape,
     has_lists: bool,
     has_sentinels: bool,
     in_slots: bool,
@@ -40,28 +27,22 @@ struct Case {
 
 impl Case {
     fn random(prng: &mut Prng, which: u64) -> Self {
-        Self {
-            key_bytes: [16, 60, 400][prng.below(3) as usize],
-            table_kib: 64 << prng.below(4),
-            buffer_kib: 64 << prng.below(3),
-            policy: policy(prng, which),
-            has_lists: prng.chance(1, 3),
-            has_sentinels: prng.chance(1, 3),
-            in_slots: prng.chance(3, 4),
-            mib: 20 + prng.below(24),
-            keys: [2000, 8000, 1_000_000][prng.below(3) as usize],
-            value_bytes: [200, 2000, 6000][prng.below(3) as usize],
-        }
+        let key_bytes = [16, 60, 400][prng.below(3) as usize];
+        let (table_kib, buffer_kib) = (64 << prng.below(4), 64 << prng.below(3));
+        let policy = policy(prng, which);
+        let (has_lists, has_sentinels) = (prng.chance(1, 3), prng.chance(1, 3));
+        let in_slots = prng.chance(3, 4);
+        let mib = 20 + prng.below(24);
+        let keys = [2000, 8000, 1_000_000][prng.below(3) as usize];
+        let value_bytes = [200, 2000, 6000][prng.below(3) as usize];
+        let shape = Shape { policy, mib, table_kib, buffer_kib, key_bytes, value_bytes, keys };
+        Self { shape, has_lists, has_sentinels, in_slots }
     }
 
     fn options(&self) -> Options {
-        let options = Options::default()
-            .compaction(self.policy)
-            .write_buffer_bytes(self.buffer_kib * KIB)
-            .table_bytes(self.table_kib * KIB)
-            .compression([Compression::None]);
+        let options = self.shape.options();
         let lists = CompactionBuffer::trimmed();
-        let options = match self.has_lists && lists.suits(self.policy) {
+        let options = match self.has_lists && lists.suits(self.shape.policy) {
             true => options.compaction_buffer(lists),
             false => options,
         };
@@ -69,18 +50,10 @@ impl Case {
     }
 
     fn format(&self, disk: &SimDisk) {
-        if self.in_slots {
-            let options = FormatOptions::new().slot_bytes(64 * KIB).log_bytes(2 * MIB);
-            format_in(&disk.dir(), "store.weir", self.mib * MIB, &options).expect("formatted");
-        } else {
-            disk.set_capacity(Some(self.mib * MIB));
+        match self.in_slots {
+            true => self.shape.format(disk),
+            false => disk.set_capacity(Some(self.shape.mib * MIB)),
         }
-    }
-
-    fn key(&self, number: u64) -> Vec<u8> {
-        let mut key = format!("{number:08}").into_bytes();
-        key.resize(self.key_bytes, b'x');
-        key
     }
 }
 
@@ -101,7 +74,7 @@ fn open(case: &Case, disk: &SimDisk) -> (Db, Vec<Keyspace>) {
     let builder = Db::builder("simulated").default_options(case.options()).memory_budget(8 * MIB);
     let builder = builder.background_threads(1).seed(1).device(Arc::new(disk.clone()));
     let builder = match case.in_slots {
-        true => builder.device_file("store.weir"),
+        true => builder.device_file(STORE),
         false => builder.log_segment_bytes(64 * KIB).log_area_bytes(2 * MIB),
     };
     let db = builder.open().expect("it opens");
@@ -142,7 +115,8 @@ impl Store {
     /// Every entry, of the newest state and of snapshots.
     fn check(&self, what: &str) {
         let assert_has = |found: Vec<(Vec<u8>, Vec<u8>)>, model: &Model, of: &str| {
-            let expected = model.iter().map(|(&number, &v)| (self.case.key(number), value(v)));
+            let expected =
+                model.iter().map(|(&number, &v)| (self.case.shape.key(number), value(v)));
             let expected: Vec<(Vec<u8>, Vec<u8>)> = expected.collect();
             let differs = found.iter().zip(&expected).position(|(a, b)| a != b);
             let counts = (found.len(), expected.len());
@@ -164,10 +138,12 @@ impl Store {
     fn fill(&mut self) {
         for count in 1..60_000 {
             let at = self.prng.below(self.keyspaces.len() as u64) as usize;
-            let number = self.prng.below(self.case.keys);
-            let new =
-                (self.prng.below(256) as u8, 1 + self.prng.below(self.case.value_bytes) as usize);
-            let (keyspace, key) = (&self.keyspaces[at], self.case.key(number));
+            let number = self.prng.below(self.case.shape.keys);
+            let new = (
+                self.prng.below(256) as u8,
+                1 + self.prng.below(self.case.shape.value_bytes) as usize,
+            );
+            let (keyspace, key) = (&self.keyspaces[at], self.case.shape.key(number));
             let deletes = self.prng.chance(1, 6);
             let done = if deletes { keyspace.delete(&key) } else { keyspace.put(&key, value(new)) };
             let model = &mut self.models[at];
@@ -189,8 +165,9 @@ impl Store {
                 self.snapshots.push((self.db.snapshot(), self.models.clone()));
             }
             if self.case.has_sentinels && count % 1000 == 0 {
-                let from = self.prng.below(self.case.keys);
-                let range = self.case.key(from)..self.case.key(from + self.case.keys / 5);
+                let from = self.prng.below(self.case.shape.keys);
+                let range =
+                    self.case.shape.key(from)..self.case.shape.key(from + self.case.shape.keys / 5);
                 let built = self.keyspaces[at].build_sentinel(range);
                 assert!(built.is_ok() || built.as_ref().is_err_and(no_space), "{built:?}");
             }
@@ -199,8 +176,8 @@ impl Store {
 
     /// Gives the store another policy.
     fn change_policy(&mut self, which: u64) {
-        self.case.policy = policy(&mut self.prng, which);
-        println!("seed {}: now {}", self.seed, self.case.policy);
+        self.case.shape.policy = policy(&mut self.prng, which);
+        println!("seed {}: now {}", self.seed, self.case.shape.policy);
         self.reopen();
         for keyspace in &self.keyspaces {
             let set = keyspace.set_options(self.case.options());
@@ -212,11 +189,11 @@ impl Store {
     fn compact_and_delete(&mut self) {
         let at = self.prng.below(self.keyspaces.len() as u64) as usize;
         let keyspace = &self.keyspaces[at];
-        let from = self.prng.below(self.case.keys);
-        let to = from + 1 + self.prng.below(self.case.keys / 2);
+        let from = self.prng.below(self.case.shape.keys);
+        let to = from + 1 + self.prng.below(self.case.shape.keys / 2);
         let compacted = match self.prng.chance(1, 2) {
             true => keyspace.compact_range(..),
-            false => keyspace.compact_range(self.case.key(from)..self.case.key(to)),
+            false => keyspace.compact_range(self.case.shape.key(from)..self.case.shape.key(to)),
         };
         assert!(
             compacted.is_ok() || compacted.as_ref().is_err_and(no_space),
@@ -228,7 +205,7 @@ impl Store {
         let (prng, model) = (&mut self.prng, &mut self.models[at]);
         let some: Vec<u64> = model.keys().copied().filter(|_| prng.chance(1, 8)).collect();
         for number in some {
-            match self.keyspaces[at].delete(self.case.key(number)) {
+            match self.keyspaces[at].delete(self.case.shape.key(number)) {
                 Ok(()) => model.remove(&number),
                 Err(error) => {
                     assert!(no_space(&error), "seed {}: {error}", self.seed);
@@ -259,7 +236,7 @@ fn run(seed: u64) {
         store.check("opened again");
         let _ = store.db.wait_idle();
         let damages = store.db.verify().expect("it is read").damages;
-        assert!(damages.is_empty(), "seed {seed}, {}: {damages:?}", store.case.policy);
+        assert!(damages.is_empty(), "seed {seed}, {}: {damages:?}", store.case.shape.policy);
     }
     println!("seed {seed}: {} times full", store.refused);
     store.keyspaces.clear();
